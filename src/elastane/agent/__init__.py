@@ -1,0 +1,1 @@
+"""The per-node process that starts, watches and ends workers."""

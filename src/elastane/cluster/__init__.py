@@ -1,0 +1,1 @@
+"""The live cluster daemon that drives scheduling policies."""

@@ -1,0 +1,1 @@
+"""Throughput, efficiency and overhead models. Pure functions."""

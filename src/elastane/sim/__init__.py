@@ -1,0 +1,1 @@
+"""The cluster simulator that drives the same scheduling policies over traces."""

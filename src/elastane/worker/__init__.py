@@ -1,0 +1,1 @@
+"""The training runtime inside a worker process: everything that touches torch."""
