@@ -1,0 +1,87 @@
+"""What the store says about one job at one revision, decoded. The leader and the workers decide on it."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from elastane.model.ids import JobId, WorkerId
+from elastane.model.records import (
+    Ack,
+    Dismissal,
+    ExitRecord,
+    JobKeys,
+    JobPhase,
+    JobStatus,
+    MemberRecord,
+    ModelSignature,
+    Spec,
+)
+from elastane.model.topology import Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobView:
+    """Show all records of one job at `revision`."""
+
+    revision: int
+    spec: Spec
+    status: JobStatus = JobStatus(phase=JobPhase.STARTING)  # noqa: RUF009 - frozen
+    signature: ModelSignature | None = None
+    leader: WorkerId | None = None
+    members: Mapping[WorkerId, MemberRecord] = field(default_factory=dict)
+    current: Topology | None = None
+    proposal: Topology | None = None
+    acks: Mapping[WorkerId, Ack] = field(default_factory=dict)
+    """Acknowledgements of the present proposal only."""
+    exits: Mapping[WorkerId, ExitRecord] = field(default_factory=dict)
+    dismissed: Mapping[WorkerId, Dismissal] = field(default_factory=dict)
+
+    def alive(self, worker: WorkerId) -> bool:
+        """Tell whether a worker holds its lease and neither ended nor was dismissed."""
+        return worker in self.members and worker not in self.exits and worker not in self.dismissed
+
+    @property
+    def virtual_workers(self) -> int:
+        """Return N of the job; 0 while no worker has said it."""
+        return self.signature.virtual_workers if self.signature else 0
+
+
+def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) -> JobView | None:
+    """Decode the (key, value) pairs of a job; None if the job has no spec (it was never created)."""
+    prefix_length = len(JobKeys(job).prefix)
+    raw = {key[prefix_length:]: value for key, value in entries}
+    if "spec" not in raw:
+        return None
+    proposal = _one(raw, "topology/next", Topology)
+    return JobView(
+        revision=revision,
+        spec=msgspec.json.decode(raw["spec"], type=Spec),
+        status=_one(raw, "status", JobStatus) or JobStatus(phase=JobPhase.STARTING),
+        signature=_one(raw, "signature", ModelSignature),
+        leader=WorkerId(raw["leader"].decode()) if "leader" in raw else None,
+        members=_many(raw, "members/", MemberRecord),
+        current=_one(raw, "topology/current", Topology),
+        proposal=proposal,
+        acks=_many(raw, f"acks/{proposal.generation}.{proposal.attempt}/", Ack) if proposal else {},
+        exits=_many(raw, "exits/", ExitRecord),
+        dismissed=_many(raw, "dismissed/", Dismissal),
+    )
+
+
+def encode(record: Any) -> bytes:
+    """Encode a record for the store (JSON, so that people can read a store with any tool)."""
+    return msgspec.json.encode(record)
+
+
+def _one(raw: Mapping[str, bytes], key: str, kind: Any) -> Any:
+    return msgspec.json.decode(raw[key], type=kind) if key in raw else None
+
+
+def _many(raw: Mapping[str, bytes], prefix: str, kind: Any) -> dict[WorkerId, Any]:
+    return {
+        WorkerId(key[len(prefix) :]): msgspec.json.decode(value, type=kind)
+        for key, value in raw.items()
+        if key.startswith(prefix)
+    }

@@ -1,0 +1,245 @@
+"""The records of a job in the coordination store, and their keys.
+
+Everything is msgspec: no pickle crosses a process boundary. A record is written by one party only:
+see `docs/protocol.md` for who writes what.
+"""
+
+from enum import StrEnum
+
+import msgspec
+
+from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
+
+
+class JobPhase(StrEnum):
+    """Say where a job is in its life."""
+
+    STARTING = "starting"
+    TRAINING = "training"
+    FINISHED = "finished"
+    STOPPED = "stopped"
+    FAILED = "failed"
+
+    @property
+    def ended(self) -> bool:
+        """Tell whether the job will never train again under this run."""
+        return self in (JobPhase.FINISHED, JobPhase.STOPPED, JobPhase.FAILED)
+
+
+class Leave(StrEnum):
+    """Say how a worker that is to leave goes."""
+
+    NOW = "now"
+    """At the next possible boundary, whether or not somebody takes its place."""
+    SWAP = "swap"
+    """At the boundary at which its replacement comes in."""
+
+
+class Spec(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what users and schedulers want of a job. Whoever changes it compares and swaps."""
+
+    wanted: int
+    """Number of workers to run."""
+    minimum: int = 1
+    """Fewest workers to start with when not all that are wanted have come."""
+    leaving: dict[WorkerId, Leave] = {}
+    """Workers that are to go. Ids are never used again, so old entries do no harm."""
+    targets: tuple[DeviceId, ...] = ()
+    """Devices on which the next workers are to be started, before any other."""
+    stop: bool = False
+    """Leave together at the next boundary and save the state."""
+
+
+class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what became of a job."""
+
+    phase: JobPhase
+    message: str = ""
+    worker: WorkerId | None = None
+    """The worker that reported the end, if one did."""
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what is fixed when a job is created."""
+
+    job: JobId
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    directory: str
+    """Folder of the job's event log, metrics, worker logs and saved state."""
+    created_at_s: float
+    """Wall clock, seconds since the epoch; shown to people, never compared between machines."""
+
+
+class WorkerPhase(StrEnum):
+    """Say where a worker is in its life."""
+
+    PREPARING = "preparing"
+    READY = "ready"
+    TRAINING = "training"
+    FINISHED = "finished"
+
+
+class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what a worker says of itself, under its lease: the record is gone when the worker is."""
+
+    worker: WorkerId
+    node: NodeId
+    device: DeviceId
+    pid: int
+    phase: WorkerPhase
+    virtual_workers: int = 0
+    """N of its job object; 0 until the script has made one."""
+    generation: int = 0
+    """The generation it has entered; 0 = none."""
+    committed_step: int = 0
+    """Steps committed so far (refreshed with the lease, so up to a second old)."""
+    step_time_s: float = 0.0
+    broken: int = 0
+    """The newest generation whose link it found broken; 0 = none."""
+
+
+class Connected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say that the link of the proposed generation stands.
+
+    `halted_at` is the number of steps the worker has committed and will not exceed in its old
+    generation; None from a worker without the job's state, and from members in a planned change.
+    """
+
+    halted_at: int | None = None
+
+
+class Promised(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say that the worker will not begin `step` before it has seen the proposal committed or gone."""
+
+    step: int
+
+
+class Refused(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say that the worker had already begun step `at` when it was asked to stop before it."""
+
+    at: int
+
+
+class Failed(msgspec.Struct, frozen=True, kw_only=True, tag=True):
+    """Say that the link of the proposed generation could not be built."""
+
+    why: str
+
+
+Ack = Connected | Promised | Refused | Failed
+
+
+class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold how a worker process ended; written by the agent of its node: the fastest death notice."""
+
+    worker: WorkerId
+    code: int
+    """Exit code; -N if signal N ended the process, as in `subprocess`."""
+    while_member: bool = True
+
+
+class Dismissal(msgspec.Struct, frozen=True, kw_only=True):
+    """Tell a worker that the job goes on without it."""
+
+    reason: str
+
+
+class ModelSignature(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what all workers' models and optimizers must have in common."""
+
+    virtual_workers: int
+    entries: tuple[tuple[str, str], ...]
+    """(name, description), for example ("conv.weight", "float32 [16, 1, 3, 3]")."""
+
+
+class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what an agent says of itself, under its lease."""
+
+    node: NodeId
+    pid: int
+    devices: tuple[DeviceId, ...]
+
+
+class JobKeys:
+    """Spell the keys of one job."""
+
+    __slots__ = ("prefix",)
+
+    def __init__(self, job: JobId) -> None:
+        self.prefix = f"jobs/{job}/"
+
+    @property
+    def info(self) -> str:
+        """Key of the `JobInfo`; written once, by whoever creates the job."""
+        return self.prefix + "info"
+
+    @property
+    def spec(self) -> str:
+        """Key of the `Spec`."""
+        return self.prefix + "spec"
+
+    @property
+    def status(self) -> str:
+        """Key of the `JobStatus`."""
+        return self.prefix + "status"
+
+    @property
+    def signature(self) -> str:
+        """Key of the `ModelSignature`; the first worker that is ready writes it, the others compare."""
+        return self.prefix + "signature"
+
+    @property
+    def leader(self) -> str:
+        """Key of the leader's worker id, under its lease."""
+        return self.prefix + "leader"
+
+    @property
+    def current(self) -> str:
+        """Key of the committed `Topology`; guarded by the leader key."""
+        return self.prefix + "topology/current"
+
+    @property
+    def proposal(self) -> str:
+        """Key of the proposed `Topology`; guarded by the leader key."""
+        return self.prefix + "topology/next"
+
+    @property
+    def acks(self) -> str:
+        """Prefix of all acknowledgements."""
+        return self.prefix + "acks/"
+
+    def ack(self, generation: int, attempt: int, worker: WorkerId) -> str:
+        """Key of the newest `Ack` of a worker to a proposal."""
+        return f"{self.acks}{generation}.{attempt}/{worker}"
+
+    def member(self, worker: WorkerId) -> str:
+        """Key of a `MemberRecord`."""
+        return f"{self.prefix}members/{worker}"
+
+    def exit(self, worker: WorkerId) -> str:
+        """Key of an `ExitRecord`."""
+        return f"{self.prefix}exits/{worker}"
+
+    def dismissal(self, worker: WorkerId) -> str:
+        """Key of a `Dismissal`; guarded by the leader key."""
+        return f"{self.prefix}dismissed/{worker}"
+
+    def rendezvous(self, generation: int, attempt: int) -> str:
+        """Prefix under which the peers of a proposed generation exchange addresses."""
+        return f"{self.prefix}rendezvous/{generation}.{attempt}/"
+
+    @property
+    def all_rendezvous(self) -> str:
+        """Prefix of all exchanged addresses."""
+        return self.prefix + "rendezvous/"
+
+
+JOBS_PREFIX = "jobs/"
+AGENTS_PREFIX = "agents/"
+
+
+def agent_key(node: NodeId) -> str:
+    """Return the key of a node's `AgentRecord`."""
+    return AGENTS_PREFIX + node

@@ -1,0 +1,74 @@
+"""Who trains what: generations, ordered members and the placement of virtual workers on them."""
+
+from enum import StrEnum
+from typing import NamedTuple
+
+import msgspec
+
+from elastane.model.ids import WorkerId
+
+
+class VrankRange(NamedTuple):
+    """Name the virtual workers start, start + 1, ..., stop - 1."""
+
+    start: int
+    stop: int
+
+    @property
+    def count(self) -> int:
+        """Return how many virtual workers the range holds."""
+        return self.stop - self.start
+
+
+class Mode(StrEnum):
+    """Say why a generation came to be, and so how its members enter it."""
+
+    START = "start"
+    """The first generation: everybody waits before the first step."""
+    PLANNED = "planned"
+    """Scale out, scale in, migrate: all old members enter together at the switch step."""
+    RECOVERY = "recovery"
+    """Members were lost or cut off: survivors enter from wherever they halted."""
+    STOP = "stop"
+    """Everybody leaves at the switch step; the owner of virtual worker 0 saves the state."""
+
+
+class Member(msgspec.Struct, frozen=True, kw_only=True):
+    """Place the virtual workers `vranks` on one worker."""
+
+    worker: WorkerId
+    vranks: VrankRange
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """Describe one generation of a job. Once committed it never changes.
+
+    The peers of a generation's link are its members in order, then its leavers in order: leavers take
+    part in the transfer of state and then go.
+    """
+
+    generation: int
+    attempt: int = 0
+    """Tells two proposals for one generation apart."""
+    mode: Mode
+    members: tuple[Member, ...]
+    leaving: tuple[WorkerId, ...] = ()
+    switch_step: int | None = None
+    """The step before which all enter; None while it is not yet chosen."""
+    suppliers: tuple[WorkerId, ...] = ()
+    """Workers that hold the state of the switch step and send a share of it each."""
+    reason: str = ""
+
+    @property
+    def peers(self) -> tuple[WorkerId, ...]:
+        """Return the workers that the generation's link connects, in link order."""
+        return (*(m.worker for m in self.members), *self.leaving)
+
+    @property
+    def receivers(self) -> tuple[WorkerId, ...]:
+        """Return the members that must be sent the state of the switch step."""
+        return tuple(m.worker for m in self.members if m.worker not in self.suppliers)
+
+    def member(self, worker: WorkerId) -> Member | None:
+        """Return the entry of `worker`, or None if it is not a member."""
+        return next((m for m in self.members if m.worker == worker), None)

@@ -1,0 +1,54 @@
+"""What a worker process is told by the agent that starts it; absent under plain `python train.py`.
+
+The agent's preloaded parent sets the context in the process it forks; a cold start passes it in the
+environment. This is the only place of the training runtime that looks at the environment.
+"""
+
+import os
+from collections.abc import Mapping
+
+import msgspec
+
+from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
+
+CONTEXT_VARIABLE = "ELASTANE_WORKER"
+
+
+class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold everything a worker must know before its script runs."""
+
+    job: JobId
+    worker: WorkerId
+    node: NodeId
+    device: DeviceId
+    store_url: str
+    directory: str
+    """The job's folder: event log, metrics, worker logs, saved state."""
+    script: str
+    arguments: tuple[str, ...] = ()
+    virtual_workers: int | None = None
+    """N when the command line overrides the script's."""
+    resume: bool = False
+    """Load the state that a graceful stop left in the job's folder."""
+    lease_ttl_s: float = 3.0
+    intra_op_threads: int = 1
+    requested_at_s: float = 0.0
+    """Machine-wide monotonic clock at which the start was asked for: join latency counts from here."""
+    environment: dict[str, str] = {}
+
+
+_current: WorkerContext | None = None
+
+
+def set_context(context: WorkerContext | None) -> None:
+    """Make `context` that of this process."""
+    global _current  # noqa: PLW0603 - one context per process, set once before the script runs
+    _current = context
+
+
+def current_context(environment: Mapping[str, str] = os.environ) -> WorkerContext | None:
+    """Return this process's context; None in a process that no agent started."""
+    if _current is not None:
+        return _current
+    text = environment.get(CONTEXT_VARIABLE)
+    return msgspec.json.decode(text, type=WorkerContext) if text else None
