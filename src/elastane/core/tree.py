@@ -13,23 +13,23 @@ from elastane.model.topology import VrankRange
 
 
 class TreeNode(NamedTuple):
-    """Name the node that covers virtual workers [index * 2**level, (index + 1) * 2**level), cut at N."""
+    """Name the node that covers virtual workers [place * 2**level, (place + 1) * 2**level), cut at N."""
 
     level: int
-    index: int
+    place: int
 
     def covers(self, virtual_workers: int) -> VrankRange:
         """Return the range of virtual workers below this node in a tree of N = `virtual_workers` leaves."""
         width = 1 << self.level
-        return VrankRange(self.index * width, min((self.index + 1) * width, virtual_workers))
+        return VrankRange(self.place * width, min((self.place + 1) * width, virtual_workers))
 
 
 def _lifted(node: TreeNode, virtual_workers: int) -> TreeNode:
     # A left child whose sibling lies wholly beyond N has the same value as its parent: climb without adding.
-    level, index = node
-    while index % 2 == 0 and (index + 1) << level >= virtual_workers and index > 0:
-        level, index = level + 1, index // 2
-    return TreeNode(level, index)
+    level, place = node
+    while place % 2 == 0 and (place + 1) << level >= virtual_workers and place > 0:
+        level, place = level + 1, place // 2
+    return TreeNode(level, place)
 
 
 class TreeFold:
@@ -55,9 +55,9 @@ class TreeFold:
         """Add the value of `node`; return how many merges of the two topmost values are due now."""
         node = _lifted(node, self._virtual_workers)
         merges = 0
-        while self._nodes and node.index % 2 == 1 and self._nodes[-1] == (node.level, node.index - 1):
+        while self._nodes and node.place % 2 == 1 and self._nodes[-1] == (node.level, node.place - 1):
             self._nodes.pop()
-            node = _lifted(TreeNode(node.level + 1, node.index // 2), self._virtual_workers)
+            node = _lifted(TreeNode(node.level + 1, node.place // 2), self._virtual_workers)
             merges += 1
         self._nodes.append(node)
         return merges

@@ -15,7 +15,7 @@ class VrankRange(NamedTuple):
     stop: int
 
     @property
-    def count(self) -> int:
+    def width(self) -> int:
         """Return how many virtual workers the range holds."""
         return self.stop - self.start
 
