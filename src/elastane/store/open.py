@@ -1,0 +1,54 @@
+"""Turn a store's URL into a handle: the only place that knows which schemes there are.
+
+- sqlite:///absolute/path: a file on a local disk; created, with its folders, if `create` says so
+- memory://name: a store that lives as long as this process; for tests of one process
+"""
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+from elastane.model.errors import StoreAddressError
+from elastane.store.base import Store
+from elastane.store.clock import Clock, MonotonicClock
+from elastane.store.memory import MemoryStore, MemoryWorld
+from elastane.store.sqlite import SqliteStore
+
+_worlds: dict[str, MemoryWorld] = {}
+_worlds_lock = threading.Lock()
+
+
+def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> Store:
+    """Open a handle for the calling thread; every thread and every process opens its own.
+
+    `clock` is the one by which leases expire, the machine's unless a test brings another; a memory store
+    keeps that of its first handle. Raises StoreAddressError for a URL that names no store, StoreAccessError,
+    StoreFullError or StoreCorruptError if it cannot be used, StoreBusyError if others keep it locked.
+    """
+    scheme, separator, rest = url.partition("://")
+    opener = _OPENERS.get(scheme) if separator else None
+    if opener is None:
+        known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
+        raise StoreAddressError(f"the store URL {url!r} has no known scheme; use one of {known}")
+    return opener(rest, clock or MonotonicClock(), create)
+
+
+def _open_sqlite(rest: str, clock: Clock, create: bool) -> Store:
+    if not rest.startswith("/"):
+        raise StoreAddressError(
+            f"sqlite://{rest} has no absolute path; write sqlite:///absolute/path/store.db"
+        )
+    return SqliteStore(Path(rest), clock, create=create)
+
+
+def _open_memory(rest: str, clock: Clock, create: bool) -> Store:
+    if not rest:
+        raise StoreAddressError("memory:// names no store; write memory://name")
+    with _worlds_lock:
+        if not create and rest not in _worlds:
+            raise StoreAddressError(f"there is no store memory://{rest} in this process; check its name")
+        world = _worlds.setdefault(rest, MemoryWorld(clock))
+    return MemoryStore(world, f"memory://{rest}")
+
+
+_OPENERS: dict[str, Callable[[str, Clock, bool], Store]] = {"memory": _open_memory, "sqlite": _open_sqlite}
