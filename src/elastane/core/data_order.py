@@ -19,7 +19,7 @@ class Tail(StrEnum):
     DROP = "drop"
     """The incomplete last step is left out."""
     PAD = "pad"
-    """DistributedSampler's way: the first samples are repeated until all virtual workers have equally many."""
+    """DistributedSampler's way: the first samples again until all virtual workers have equally many."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,15 +41,17 @@ class DataOrder:
     def __post_init__(self) -> None:
         if self.batch_size < 1:
             raise ConfigError(
-                f"batch_size is {self.batch_size}; it is the number of samples per virtual worker and step, at least 1"
+                f"batch_size is {self.batch_size}; it is the number of samples per virtual worker and step, "
+                "at least 1"
             )
         step_samples = self.batch_size * self.virtual_workers
         needed = step_samples if self.tail is Tail.DROP else self.virtual_workers
         if self.samples < needed:
             raise ConfigError(
-                f"the data set has {self.samples} samples, shorter than one step: {self.virtual_workers} virtual workers "
-                f"x batch_size {self.batch_size} = {step_samples} samples, and tail={self.tail.value!r} needs at least "
-                f"{needed}; use fewer virtual workers, a smaller batch_size or more data"
+                f"the data set has {self.samples} samples, shorter than one step: "
+                f"{self.virtual_workers} virtual workers x batch_size {self.batch_size} = {step_samples} "
+                f"samples, and tail={self.tail.value!r} needs at least {needed}; "
+                "use fewer virtual workers, a smaller batch_size or more data"
             )
 
     @property

@@ -57,6 +57,8 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     message: str = ""
     worker: WorkerId | None = None
     """The worker that reported the end, if one did."""
+    earlier_generations: int = 0
+    """Generations of the job's earlier runs, before it was stopped and resumed."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

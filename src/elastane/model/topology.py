@@ -55,6 +55,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     leaving: tuple[WorkerId, ...] = ()
     switch_step: int | None = None
     """The step before which all enter; None while it is not yet chosen."""
+    asked: int = 0
+    """How often a switch step was asked for; every refusal doubles the time left for the next."""
     suppliers: tuple[WorkerId, ...] = ()
     """Workers that hold the state of the switch step and send a share of it each."""
     reason: str = ""

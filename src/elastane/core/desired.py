@@ -1,0 +1,175 @@
+"""Who should train: the membership that the records of a job ask for, whatever is going on right now.
+
+Pure set arithmetic over the view. The leader compares the answer with the committed topology.
+"""
+
+from dataclasses import dataclass
+
+from elastane.core.placement import plan_even
+from elastane.core.view import JobView
+from elastane.model.ids import WorkerId
+from elastane.model.records import Leave, WorkerPhase
+from elastane.model.topology import Member, Mode, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Describe the next generation: its mode, members, leavers, who is new in it, and why."""
+
+    mode: Mode
+    members: tuple[Member, ...]
+    leaving: tuple[WorkerId, ...] = ()
+    joining: tuple[WorkerId, ...] = ()
+    reason: str
+
+
+def desired_members(view: JobView) -> int:
+    """Return how many workers should train: what is wanted, at most one per virtual worker."""
+    wanted = max(1, view.spec.wanted)
+    return min(wanted, view.virtual_workers) if view.virtual_workers else wanted
+
+
+def plan_change(view: JobView) -> Change | str | None:
+    """Return the change that is due, None if all is as it should be.
+
+    Returns:
+        A text instead of a change where the job cannot go on: why not.
+    """
+    current = view.current
+    if current is None:
+        return _plan_start(view)
+    trouble = _trouble(view, current)
+    if trouble:
+        return _plan_recovery(view, current, trouble)
+    if current.mode is Mode.STOP:
+        return None
+    if view.spec.stop:
+        return Change(
+            mode=Mode.STOP,
+            members=(),
+            leaving=tuple(m.worker for m in current.members),
+            reason="asked to stop",
+        )
+    return _plan_resize(view, current)
+
+
+def _ready_newcomers(view: JobView, current: Topology | None) -> list[WorkerId]:
+    taken = current.peers if current else ()
+    return sorted(
+        w
+        for w, m in view.members.items()
+        if m.phase is WorkerPhase.READY and w not in taken and view.alive(w) and w not in view.spec.leaving
+    )
+
+
+def _place(view: JobView, workers: list[WorkerId]) -> tuple[Member, ...]:
+    ranges = plan_even(view.virtual_workers, len(workers))
+    return tuple(Member(worker=w, vranks=r) for w, r in zip(workers, ranges, strict=True))
+
+
+def _plan_start(view: JobView) -> Change | str | None:
+    if view.spec.stop:
+        return "stopped before training began"
+    ready = _ready_newcomers(view, None)[: desired_members(view)]
+    if not ready or not view.virtual_workers:
+        return None
+    return Change(
+        mode=Mode.START,
+        members=_place(view, ready),
+        joining=tuple(ready),
+        reason=f"start with {len(ready)} of {view.spec.wanted} wanted workers",
+    )
+
+
+def _trouble(view: JobView, current: Topology) -> str:
+    """Say what is wrong with the present generation; "" if nothing is."""
+    lost = [m.worker for m in current.members if not view.alive(m.worker)]
+    if lost:
+        return f"lost {', '.join(_obituary(view, w) for w in lost)}"
+    cut_off = [w for w in current.peers if view.alive(w) and view.members[w].broken >= current.generation]
+    return f"{', '.join(cut_off)} lost contact with a peer" if cut_off else ""
+
+
+def _obituary(view: JobView, worker: WorkerId) -> str:
+    if worker in view.exits:
+        code = view.exits[worker].code
+        return f"{worker} (killed by signal {-code})" if code < 0 else f"{worker} (exit code {code})"
+    if worker in view.dismissed:
+        return f"{worker} (dismissed)"
+    return f"{worker} (no sign of life for the length of its lease)"
+
+
+def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | str:
+    survivors = [m.worker for m in current.members if view.alive(m.worker)]
+    # Leavers of a change that never reached its switch step may be the only ones that hold the state.
+    leavers = [w for w in current.leaving if view.alive(w)]
+    if not survivors:
+        survivors, leavers = leavers, []
+    if not survivors:
+        return f"{trouble}, and no worker that holds the job's state is left"
+    room = desired_members(view) - len(survivors)
+    spares = _ready_newcomers(view, current)[: max(0, room)]
+    return Change(
+        mode=Mode.RECOVERY,
+        members=_place(view, (survivors + spares)[: view.virtual_workers]),
+        leaving=tuple(leavers),
+        joining=tuple(spares),
+        reason=trouble,
+    )
+
+
+def _plan_resize(view: JobView, current: Topology) -> Change | None:
+    wanted = desired_members(view)
+    order = [m.worker for m in current.members]
+    going = [w for w in order if w in view.spec.leaving]
+    staying = [w for w in order if w not in view.spec.leaving]
+    surplus = staying[wanted:]
+    staying = staying[:wanted]
+    newcomers = _ready_newcomers(view, current)[: wanted - len(staying)]
+    vacancies = wanted - len(staying) - len(newcomers)
+    # Who is to be replaced trains on until his replacement is ready; and somebody must hold the state.
+    patient = [w for w in going if view.spec.leaving[w] is Leave.SWAP][: max(0, vacancies)]
+    if not staying and not newcomers and not patient:
+        return Change(
+            mode=Mode.STOP, members=(), leaving=tuple(order), reason="the last worker was asked to leave"
+        )
+    leaving = tuple(w for w in order if w in surplus or (w in going and w not in patient))
+    if not leaving and not newcomers:
+        return None
+    members = _seat(order, leaving, newcomers)
+    return Change(
+        mode=Mode.PLANNED,
+        members=_place(view, members),
+        leaving=leaving,
+        joining=tuple(newcomers),
+        reason=_explain(view, len(order), len(members), newcomers, leaving),
+    )
+
+
+def _seat(order: list[WorkerId], leaving: tuple[WorkerId, ...], newcomers: list[WorkerId]) -> list[WorkerId]:
+    # A newcomer takes a leaver's seat, so that a migration moves no other virtual worker.
+    fresh = iter(newcomers)
+    seats = [w if w not in leaving else next(fresh, None) for w in order]
+    return [w for w in (*seats, *fresh) if w is not None]
+
+
+def _explain(
+    view: JobView,
+    before: int,
+    after: int,
+    newcomers: list[WorkerId],
+    leaving: tuple[WorkerId, ...],
+) -> str:
+    parts = [f"{w} joins" for w in newcomers]
+    parts += [f"{w} leaves ({_why_leaving(view, w)})" for w in leaving]
+    return f"{before} -> {after} workers, {view.spec.wanted} wanted: {', '.join(parts)}"
+
+
+def _why_leaving(view: JobView, worker: WorkerId) -> str:
+    match view.spec.leaving.get(worker):
+        case Leave.NOW:
+            return "asked to leave"
+        case Leave.SWAP:
+            return "replaced"
+        case None:
+            return "no longer wanted"

@@ -1,0 +1,176 @@
+"""The gate between a worker's training loop and its control loop: which step may begin, and when to switch.
+
+Pure state, no threads: the worker wraps it in a lock, the simulation drives it as it is.
+
+Rules
+- The training loop asks `try_begin(step)` at every step boundary and does what it is told.
+- The control loop offers promises, accepts committed generations and halts. A promise is given only
+  for a step that has not begun, and from then on that step does not begin until the proposal is
+  committed (`accept`) or gone (`withdraw`). So a planned change needs no guess about timing.
+- Once halted, nothing more is committed in the old generation: `begin_commit` says no. A commit or a
+  switch that is under way is finished first, so the count that a halted worker reports is final.
+- A worker enters generations in rising order only, and never one that it passed over.
+"""
+
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from elastane.model.topology import Mode, Topology
+
+
+class ProposalId(NamedTuple):
+    """Name one proposal: a generation may be proposed several times."""
+
+    generation: int
+    attempt: int
+
+    @classmethod
+    def of(cls, topology: Topology) -> "ProposalId":
+        """Return the name of a proposed or committed topology."""
+        return cls(topology.generation, topology.attempt)
+
+
+class Promise(NamedTuple):
+    """Bind the worker not to begin `step` before the proposal is decided."""
+
+    proposal: ProposalId
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """Go: the step has begun."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """Ask again when something has changed; `why` is shown to people who wonder."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """Enter `topology` now (end with `entered` or `switch_failed`), then ask again."""
+
+    topology: Topology
+
+
+Answer = Begin | Wait | Switch
+
+BEGIN: Final = Begin()
+
+
+@dataclass(slots=True, kw_only=True)
+class StepGate:
+    """Hold where a worker stands.
+
+    Attributes:
+        generation: the generation it has entered; 0 = none.
+        committed: number of steps committed; the next step has this number.
+        begun: the newest step that has begun; -1 = none.
+        has_state: whether it holds the job's state as of `committed`.
+        promise: the promise that binds it, if any.
+        pending: a committed generation that it has yet to enter.
+        halted: it will commit nothing more in its present generation.
+        busy: a commit or a switch is under way.
+        passed_over: the newest generation that it will not enter, since a link broke before its switch.
+    """
+
+    generation: int = 0
+    committed: int = 0
+    begun: int = -1
+    has_state: bool = False
+    promise: Promise | None = None
+    pending: Topology | None = None
+    halted: bool = False
+    busy: bool = False
+    passed_over: int = 0
+
+    @property
+    def newest_generation(self) -> int:
+        """Return the newest generation that the worker has entered, is to enter, or has passed over."""
+        return max(self.generation, self.pending.generation if self.pending else 0, self.passed_over)
+
+    @property
+    def halted_at(self) -> int | None:
+        """Return the final number of committed steps of a halted worker; None while it may still change."""
+        return self.committed if self.halted and not self.busy else None
+
+    def try_begin(self, step: int) -> Answer:
+        """Answer the training loop, which stands at the boundary before `step`."""
+        if self.pending is not None and self._is_due(self.pending, step):
+            self.busy = True
+            return Switch(self.pending)
+        if self.halted:
+            return Wait("a peer was lost or cut off: waiting for the generation that goes on without it")
+        if self.generation == 0:
+            return Wait("waiting to be taken in")
+        if self.promise is not None and step >= self.promise.step:
+            return Wait(f"promised not to begin step {self.promise.step} before the change is decided")
+        self.begun = max(self.begun, step)
+        return BEGIN
+
+    @staticmethod
+    def _is_due(topology: Topology, step: int) -> bool:
+        # After a failure everybody enters from where he stands; who is a step behind is sent the state.
+        return topology.mode in (Mode.RECOVERY, Mode.START) or step >= (topology.switch_step or 0)
+
+    def offer_promise(self, proposal: ProposalId, step: int) -> int | None:
+        """Promise not to begin `step`; return None, or the step already begun if it is too late."""
+        if self.begun >= step:
+            return self.begun
+        self.promise = Promise(proposal, step)
+        return None
+
+    def withdraw(self) -> None:
+        """Forget the promise: its proposal is gone."""
+        self.promise = None
+
+    def halt(self) -> None:
+        """Stop committing in this generation, and pass over one that is still to be entered."""
+        self.halted = True
+        if self.pending is not None:
+            self.passed_over = max(self.passed_over, self.pending.generation)
+            self.pending = None
+
+    def begin_commit(self) -> bool:
+        """Ask to commit the step in flight; False means that it must be dropped and repeated."""
+        if self.halted:
+            return False
+        self.busy = True
+        return True
+
+    def end_commit(self) -> None:
+        """Record that the step in flight is committed."""
+        self.busy = False
+        self.committed += 1
+
+    def accept(self, topology: Topology) -> None:
+        """Take note of a committed generation; the training loop enters it at its switch step."""
+        if topology.generation <= self.newest_generation:
+            return
+        self.promise = None
+        if self.halted and topology.mode is not Mode.RECOVERY:
+            self.passed_over = topology.generation
+        else:
+            self.pending = topology
+
+    def entered(self, topology: Topology) -> None:
+        """Record that the worker now holds the state of the switch step of `topology` and has its link.
+
+        If it was halted meanwhile it stays halted, in the new generation.
+        """
+        self.busy = False
+        self.generation = topology.generation
+        self.committed = topology.switch_step or 0
+        self.begun = self.committed - 1
+        self.has_state = True
+        if self.pending is topology:
+            self.pending = None
+            self.halted = False
+
+    def switch_failed(self, *, has_state: bool) -> None:
+        """Record that entering a generation failed; say whether the worker's old state is still whole."""
+        self.busy = False
+        self.has_state = has_state

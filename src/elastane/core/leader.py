@@ -1,0 +1,305 @@
+"""The leader's decision: given all records of a job, what must be written next, and why.
+
+Theory of operation. A job has one committed topology (`current`) and at most one proposal (`next`).
+Whatever has to change (workers wanted, asked to leave, lost, ready to join) is folded into one proposed
+generation. A proposal goes through these stages, each one write guarded by the leader key:
+
+    none --propose--> connecting --all connected--> promising --all promised--> committed
+                          \\____________ a peer is lost, fails or stalls: withdraw ____________/
+
+A start and a recovery have nobody to wait for at a switch step, so they skip `promising`.
+Nothing here remembers anything: the view holds it all, so a new leader goes on where the old one stopped.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import ceil
+
+from msgspec import structs
+
+from elastane.core.desired import Change, desired_members, plan_change
+from elastane.core.gate import ProposalId
+from elastane.core.view import JobView, encode
+from elastane.model.ids import JobId, WorkerId
+from elastane.model.records import (
+    Connected,
+    Dismissal,
+    Failed,
+    JobKeys,
+    JobPhase,
+    JobStatus,
+    Promised,
+    Refused,
+    WorkerPhase,
+)
+from elastane.model.topology import Mode, Topology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LeaderSettings:
+    """Constants of the leader.
+
+    Attributes:
+        allowance_s: time left between choosing a switch step and reaching it, so that all promises
+            arrive before it. EDL uses 0.5 s (section 4); here correctness does not hang on it, and a
+            round through the embedded store takes some 20 ms.
+        join_window_s: how long a ready worker waits for others that are about to be ready.
+        start_window_s: how long the first workers wait for the rest before starting with the minimum.
+        connect_timeout_s: after this long a worker that could not be connected is left out.
+    """
+
+    allowance_s: float = 0.1
+    join_window_s: float = 0.25
+    start_window_s: float = 10.0
+    connect_timeout_s: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sight:
+    """Show what the leader knows beside the store: its own training loop and its own clock.
+
+    Attributes:
+        now_s: the leader's monotonic clock.
+        newest_step: the newest step its own training loop has begun.
+        step_time_s: recent time per step; 0 if not known.
+        ready_since_s: when it first saw each worker ready.
+        proposed_at_s: when it first saw the present proposal in its present stage.
+    """
+
+    now_s: float
+    newest_step: int = 0
+    step_time_s: float = 0.0
+    ready_since_s: Mapping[WorkerId, float] = field(default_factory=dict)
+    proposed_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Decision:
+    """Say what to write and why.
+
+    Attributes:
+        puts: key -> value.
+        deletes: keys or, where they end in "/", prefixes.
+        wake_at_s: ask again by then, even if nothing changes.
+        event: kind of the event to log; "" for none.
+        reason: in plain words, shown by `elastane events`.
+        fields: further fields of the event.
+    """
+
+    puts: Mapping[str, bytes] = field(default_factory=dict)
+    deletes: tuple[str, ...] = ()
+    wake_at_s: float | None = None
+    event: str = ""
+    reason: str = ""
+    fields: Mapping[str, object] = field(default_factory=dict)
+
+
+NOTHING = Decision()
+
+
+def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
+    """Return the leader's next step for `job`."""
+    keys = JobKeys(job)
+    if view.status.phase.ended:
+        return NOTHING
+    change = plan_change(view)
+    if view.proposal is not None:
+        return _pursue(keys, view, view.proposal, change, sight, settings)
+    if isinstance(change, str):
+        return _end(keys, JobPhase.STOPPED if view.spec.stop else JobPhase.FAILED, change)
+    if change is None:
+        return NOTHING
+    wait_until = _worth_waiting(view, change, sight, settings)
+    if wait_until is not None and wait_until > sight.now_s:
+        return Decision(wake_at_s=wait_until, reason="waiting for workers that are about to be ready")
+    return _propose(keys, view, change)
+
+
+def choose_switch_step(newest_step: int, step_time_s: float, allowance_s: float) -> int:
+    """Return the step before which all switch: newest + k, k = max(1, ceil(T_a / T_b)) (EDL section 4.1).
+
+    Args:
+        newest_step: the newest step that is known to have begun.
+        step_time_s: T_b; 0 if not known.
+        allowance_s: T_a.
+    """
+    return newest_step + max(1, ceil(allowance_s / step_time_s) if step_time_s > 0 else 1)
+
+
+def _propose(keys: JobKeys, view: JobView, change: Change, *, replaces: bool = False) -> Decision:
+    # The store's revision makes the attempt unique, so an acknowledgement of an older one never counts.
+    topology = Topology(
+        generation=(view.current.generation if view.current else view.status.earlier_generations) + 1,
+        attempt=view.revision,
+        mode=change.mode,
+        members=change.members,
+        leaving=change.leaving,
+        reason=change.reason,
+    )
+    return Decision(
+        puts={keys.proposal: encode(topology)},
+        deletes=(keys.acks,) if replaces else (),
+        event="proposed",
+        reason=change.reason,
+        fields=_describe(topology),
+    )
+
+
+def _describe(topology: Topology) -> dict[str, object]:
+    return {
+        "generation": topology.generation,
+        "mode": topology.mode.value,
+        "members": {m.worker: list(m.vranks) for m in topology.members},
+        "leaving": list(topology.leaving),
+    }
+
+
+def _end(keys: JobKeys, phase: JobPhase, why: str) -> Decision:
+    return Decision(
+        puts={keys.status: encode(JobStatus(phase=phase, message=why))},
+        event="stopped" if phase is JobPhase.STOPPED else "failed",
+        reason=why,
+    )
+
+
+def _worth_waiting(view: JobView, change: Change, sight: Sight, settings: LeaderSettings) -> float | None:
+    """Return until when it pays to wait for more workers before proposing `change`; None = not at all."""
+    if change.mode not in (Mode.START, Mode.PLANNED) or not change.joining:
+        return None
+    wanted = desired_members(view)
+    if len(change.members) >= wanted:
+        return None
+    first_ready = min(sight.ready_since_s.get(w, sight.now_s) for w in change.joining)
+    if change.mode is Mode.START:
+        if len(change.members) < view.spec.minimum:
+            return float("inf")
+        return first_ready + settings.start_window_s
+    others_coming = any(m.phase is WorkerPhase.PREPARING and view.alive(w) for w, m in view.members.items())
+    return first_ready + settings.join_window_s if others_coming else None
+
+
+def _pursue(
+    keys: JobKeys,
+    view: JobView,
+    proposal: Topology,
+    change: Change | str | None,
+    sight: Sight,
+    settings: LeaderSettings,
+) -> Decision:
+    if isinstance(change, Change) and change.mode is Mode.RECOVERY and proposal.mode is not Mode.RECOVERY:
+        return _propose(keys, view, change, replaces=True)
+    gone = [w for w in proposal.peers if not view.alive(w)]
+    if gone:
+        return _withdraw(keys, view, f"{', '.join(gone)} went away before the change was complete")
+    failed = {w: a.why for w, a in view.acks.items() if isinstance(a, Failed)}
+    if failed:
+        return _leave_out(keys, view, proposal, failed)
+    missing = [w for w in proposal.peers if w not in view.acks]
+    if missing and proposal.mode is not Mode.STOP:
+        return _await_links(keys, view, proposal, missing, sight, settings)
+    if proposal.mode in (Mode.START, Mode.RECOVERY):
+        return _commit_at_once(keys, view, proposal)
+    return _agree_on_step(keys, view, proposal, sight, settings)
+
+
+def _await_links(
+    keys: JobKeys,
+    view: JobView,
+    proposal: Topology,
+    missing: list[WorkerId],
+    sight: Sight,
+    settings: LeaderSettings,
+) -> Decision:
+    deadline = sight.proposed_at_s + settings.connect_timeout_s
+    if sight.now_s < deadline:
+        return Decision(wake_at_s=deadline, reason=f"waiting for {', '.join(missing)} to connect")
+    waited = f"not connected after {settings.connect_timeout_s:g} s"
+    return _leave_out(keys, view, proposal, dict.fromkeys(missing, waited))
+
+
+def _leave_out(keys: JobKeys, view: JobView, proposal: Topology, faults: Mapping[WorkerId, str]) -> Decision:
+    """Withdraw a proposal; newcomers that caused the fault are dismissed, so that it does not recur."""
+    old = view.current.peers if view.current else ()
+    newcomers = [w for w in proposal.peers if w not in old]
+    blamed = [w for w in newcomers if w in faults] or newcomers
+    if view.current is None:
+        blamed = [w for w in blamed if w in faults]
+    why = "; ".join(f"{w}: {text}" for w, text in faults.items())
+    dismissals = {
+        keys.dismissal(w): encode(Dismissal(reason=f"could not be connected to the others ({why})"))
+        for w in blamed
+    }
+    return _withdraw(keys, view, f"the change was given up ({why})", dismissals)
+
+
+def _withdraw(keys: JobKeys, view: JobView, why: str, puts: Mapping[str, bytes] | None = None) -> Decision:
+    return Decision(
+        puts=puts or {},
+        deletes=(keys.proposal, keys.acks),
+        event="withdrawn",
+        reason=why,
+        fields={"generation": view.proposal.generation if view.proposal else 0},
+    )
+
+
+def _commit_at_once(keys: JobKeys, view: JobView, proposal: Topology) -> Decision:
+    """Commit a start or a recovery: who is furthest supplies the state to all others."""
+    reached = {
+        w: ack.halted_at
+        for w, ack in view.acks.items()
+        if isinstance(ack, Connected) and ack.halted_at is not None
+    }
+    if not reached:
+        return _end(keys, JobPhase.FAILED, "no worker that holds the job's state is left")
+    step = max(reached.values())
+    suppliers = tuple(w for w in proposal.peers if reached.get(w) == step)
+    if proposal.mode is Mode.START:
+        suppliers = suppliers[:1]  # they hold the same numbers only once one of them has sent his
+    return _commit(keys, view, proposal, step, suppliers)
+
+
+def _agree_on_step(
+    keys: JobKeys, view: JobView, proposal: Topology, sight: Sight, settings: LeaderSettings
+) -> Decision:
+    """Move a planned change or a stop from `connected` through `promised` to its commit."""
+    old = [m.worker for m in view.current.members] if view.current else []
+    step = proposal.switch_step
+    refused = [a.at for w in old if isinstance(a := view.acks.get(w), Refused)]
+    if step is None or (refused and max(refused) >= step):
+        known = [view.members[w] for w in old if w in view.members]
+        newest = max([sight.newest_step, *(m.committed_step for m in known), *refused])
+        step_time_s = sight.step_time_s or max((m.step_time_s for m in known), default=0.0)
+        allowance_s = settings.allowance_s * 2**proposal.asked
+        target = choose_switch_step(newest, step_time_s, allowance_s)
+        asked = structs.replace(proposal, switch_step=target, asked=proposal.asked + 1)
+        return Decision(
+            puts={keys.proposal: encode(asked)}, reason=f"all connected: switch before step {target}"
+        )
+    if all(view.acks.get(w) == Promised(step=step) for w in old):
+        suppliers = tuple(w for w in proposal.peers if w in old)
+        return _commit(keys, view, proposal, step, suppliers)
+    return Decision(reason=f"waiting for promises for step {step}")
+
+
+def _commit(
+    keys: JobKeys, view: JobView, proposal: Topology, step: int, suppliers: tuple[WorkerId, ...]
+) -> Decision:
+    topology = structs.replace(proposal, switch_step=step, suppliers=suppliers)
+    puts = {keys.current: encode(topology)}
+    if view.status.phase is JobPhase.STARTING:
+        puts[keys.status] = encode(JobStatus(phase=JobPhase.TRAINING))
+    stale = (keys.rendezvous(view.current.generation, view.current.attempt),) if view.current else ()
+    return Decision(
+        puts=puts,
+        deletes=(keys.proposal, keys.acks, *stale),
+        event="committed",
+        reason=proposal.reason,
+        fields={**_describe(topology), "switch_step": step},
+    )
+
+
+def proposal_stage(view: JobView) -> tuple[ProposalId, bool] | None:
+    """Return what tells the present stage of the proposal from another one, to time how long it lasts."""
+    if view.proposal is None:
+        return None
+    return ProposalId.of(view.proposal), view.proposal.switch_step is not None

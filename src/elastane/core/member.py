@@ -1,0 +1,226 @@
+"""What a worker must do now, given what the store says and where it stands: its side of the protocol.
+
+Level-triggered: `react` compares the whole view with the whole local state and returns the actions that
+close the difference. It is asked again after every change of either, so a lost event does no harm.
+The shell (worker/control.py, or the simulation) carries the actions out.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+from elastane.core.gate import ProposalId, StepGate
+from elastane.core.view import JobView
+from elastane.model.ids import WorkerId
+from elastane.model.records import Ack, Connected, Failed, JobPhase, Promised, Refused
+from elastane.model.topology import Mode, Topology
+
+
+class LinkPhase(StrEnum):
+    """Say how far the link of a proposed generation is."""
+
+    CONNECTING = "connecting"
+    CONNECTED = "connected"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """Describe the link that is being built, or stands ready, beside the running one."""
+
+    proposal: ProposalId
+    phase: LinkPhase
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalState:
+    """Show where a worker stands, beside its gate.
+
+    Attributes:
+        worker: its id.
+        ready: its script has come to the training loop and it can take part.
+        registered: its record has been seen in the store at least once, so a view without it means loss.
+        finished: it has come to the end of training.
+        candidate: the newest link it was asked to build.
+        broken: the newest generation whose link it found broken; 0 = none.
+        acked: the acknowledgement it wrote last, and to which proposal.
+    """
+
+    worker: WorkerId
+    ready: bool = False
+    registered: bool = False
+    finished: bool = False
+    candidate: Candidate | None = None
+    broken: int = 0
+    acked: tuple[ProposalId, Ack] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Connect:
+    """Build the link of `topology` beside the running one; drop any older candidate."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class DropCandidate:
+    """Forget the candidate link; its proposal is gone."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Halt:
+    """Commit nothing more in the present generation and abandon its link."""
+
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferPromise:
+    """Promise not to begin `step`, or refuse if it has begun, and acknowledge either."""
+
+    proposal: ProposalId
+    step: int
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Write `ack` for `proposal`."""
+
+    proposal: ProposalId
+    ack: Ack
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Hand a committed generation to the gate."""
+
+    topology: Topology
+
+
+@dataclass(frozen=True, slots=True)
+class ReportBroken:
+    """Tell the leader that the link of `generation` is broken."""
+
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
+class Quit:
+    """End this worker: the job has ended or goes on without it. `clean` tells which exit code to use."""
+
+    reason: str
+    clean: bool = True
+
+
+Action = Connect | DropCandidate | Halt | OfferPromise | Acknowledge | Accept | ReportBroken | Quit
+
+
+def react(view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
+    """Return what the worker must do now, in order.
+
+    Source: EDL section 4 for the shape of a planned change; promises instead of its time allowance.
+    """
+    quit_now = _reason_to_quit(view, local, gate)
+    if quit_now is not None:
+        return (quit_now,)
+    return (*_follow_current(view, local, gate), *_follow_proposal(view, local, gate))
+
+
+def _reason_to_quit(view: JobView, local: LocalState, gate: StepGate) -> Quit | None:
+    me = local.worker
+    ended = view.status.phase.ended
+    current = view.current
+    if me in view.dismissed:
+        return Quit(view.dismissed[me].reason)
+    reasons = {
+        "the agent has already counted this process as ended": me in view.exits,
+        "the lease was lost: the others go on without this worker": local.registered
+        and me not in view.members,
+        f"the job failed: {view.status.message}": view.status.phase is JobPhase.FAILED,
+        "a newer generation was formed without this worker": current is not None
+        and 0 < gate.generation < current.generation
+        and me not in current.peers,
+    }
+    for reason, holds in reasons.items():
+        if holds:
+            return Quit(reason, clean=False)
+    if ended and gate.generation == 0:
+        return Quit(f"the job has {view.status.phase.value} before this worker took part")
+    return None
+
+
+def _follow_current(view: JobView, local: LocalState, gate: StepGate) -> Iterator[Action]:
+    current = view.current
+    if current is None or local.worker not in current.peers:
+        return
+    if current.generation > gate.newest_generation:
+        yield Accept(current)
+    # A planned generation committed just before the old link broke is broken as well: its switch step
+    # may never be reached. The leader hears of it under the generation that it knows as current.
+    stuck_before = gate.generation < current.generation and current.mode is Mode.PLANNED
+    if local.broken and stuck_before and local.broken < current.generation and gate.halted:
+        yield ReportBroken(current.generation)
+
+
+def _follow_proposal(view: JobView, local: LocalState, gate: StepGate) -> Iterator[Action]:
+    proposal = view.proposal
+    accepted = ProposalId.of(gate.pending) if gate.pending else None
+    candidate = local.candidate
+    if proposal is None or local.worker not in proposal.peers:
+        in_use = view.current is not None and candidate is not None
+        committed = in_use and candidate.proposal == ProposalId.of(view.current)  # type: ignore[union-attr,arg-type]
+        if candidate is not None and candidate.proposal != accepted and not committed:
+            yield DropCandidate("the proposal was withdrawn")
+        return
+    name = ProposalId.of(proposal)
+    if candidate is None or candidate.proposal != name:
+        if proposal.mode is Mode.RECOVERY and (gate.generation > 0 or gate.pending is not None):
+            yield Halt(proposal.reason)
+        yield Connect(proposal)
+    else:
+        yield from _acknowledge(view, proposal, candidate, local, gate)
+
+
+def _acknowledge(
+    view: JobView, proposal: Topology, candidate: Candidate, local: LocalState, gate: StepGate
+) -> Iterator[Action]:
+    name = candidate.proposal
+    if candidate.phase is LinkPhase.FAILED:
+        yield from _once(local, name, Failed(why=candidate.why))
+    elif candidate.phase is LinkPhase.CONNECTED:
+        step = proposal.switch_step
+        old = view.current
+        must_promise = step is not None and old is not None and old.member(local.worker) is not None
+        if not must_promise:
+            yield from _acknowledge_link(proposal, name, local, gate)
+        elif not _answered(local, name, step):
+            assert step is not None
+            yield OfferPromise(name, step)
+
+
+def _acknowledge_link(
+    proposal: Topology, name: ProposalId, local: LocalState, gate: StepGate
+) -> Iterator[Action]:
+    if proposal.mode is Mode.RECOVERY and gate.halted:
+        if gate.halted_at is not None:
+            yield from _once(local, name, Connected(halted_at=gate.halted_at if gate.has_state else None))
+    elif proposal.mode is Mode.START:
+        yield from _once(local, name, Connected(halted_at=gate.committed))
+    else:
+        yield from _once(local, name, Connected())
+
+
+def _once(local: LocalState, name: ProposalId, ack: Ack) -> Iterator[Action]:
+    if local.acked != (name, ack):
+        yield Acknowledge(name, ack)
+
+
+def _answered(local: LocalState, name: ProposalId, step: int | None) -> bool:
+    if local.acked is None or local.acked[0] != name:
+        return False
+    ack = local.acked[1]
+    # The leader answers a refusal with a larger step, which is then asked for anew.
+    return ack == Promised(step=step or 0) or (isinstance(ack, Refused) and ack.at >= (step or 0))
