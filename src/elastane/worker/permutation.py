@@ -1,0 +1,45 @@
+"""The order of the samples of an epoch: torch's DistributedSampler's, a function of (seed, epoch) alone.
+
+Which positions of it a virtual worker takes is the arithmetic of `core.data_order`.
+"""
+
+from collections import OrderedDict
+
+import torch
+
+_EPOCHS_KEPT = 2  # prefetching runs over an epoch's border: the present epoch's order and the next one's
+
+
+class EpochOrders:
+    """Give the samples at positions of the orders of epochs; make each order once, keep the newest two."""
+
+    def __init__(self, samples: int, seed: int, *, shuffle: bool) -> None:
+        self._samples = samples
+        self._seed = seed
+        self._shuffle = shuffle
+        self._orders: OrderedDict[int, torch.Tensor] = OrderedDict()
+
+    def indices(self, epoch: int, positions: range) -> list[int]:
+        """Return the indices of the samples at `positions` of `epoch`'s order.
+
+        Positions at or beyond the length of the data set start again at the order's beginning, as
+        DistributedSampler pads.
+        """
+        if not self._shuffle:
+            return [position % self._samples for position in positions]
+        order = self._order(epoch)
+        if positions.stop <= self._samples:
+            within: list[int] = order[positions.start : positions.stop : positions.step].tolist()
+            return within
+        padded: list[int] = order[[position % self._samples for position in positions]].tolist()
+        return padded
+
+    def _order(self, epoch: int) -> torch.Tensor:
+        order = self._orders.get(epoch)
+        if order is None:
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            order = self._orders[epoch] = torch.randperm(self._samples, generator=generator)
+            while len(self._orders) > _EPOCHS_KEPT:
+                self._orders.popitem(last=False)
+        self._orders.move_to_end(epoch)
+        return order
