@@ -1,0 +1,206 @@
+"""Creating, reopening and finding jobs: ids, names, folders and the first records in the store.
+
+A job's name belongs to it while it lives: the key `names/NAME` hangs on a lease, first a short one of whoever
+creates the job, then that of the job's agent, so a dead job blocks no name. Ids are never used again.
+"""
+
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+
+from elastane.agent.requests import check_wanted
+from elastane.core.view import encode
+from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
+from elastane.model.ids import JobId
+from elastane.model.records import JOBS_PREFIX, JobInfo, JobKeys, JobPhase, JobStatus, Spec
+from elastane.store.base import Absent, Compare, DeleteKey, DeletePrefix, ModRevisionIs, Put, Store
+
+NAMES_PREFIX = "names/"
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(\.[A-Za-z0-9_-]+)*")
+"""Parts of letters, digits, - and _ joined by single dots: no separators, no "..", no leading dash."""
+_NAME_LENGTH = 64
+_ID_BYTES = 4
+"""8 hexadecimal digits: short enough to type, and a clash is caught by the store's compare."""
+_CLAIM_TTL_S = 30.0
+"""How long a name is kept for a job whose agent has not started: a cold start takes about 5 s."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewJob:
+    """Hold what one must say to create a job."""
+
+    name: str
+    script: str
+    arguments: tuple[str, ...] = ()
+    spec: Spec
+    virtual_workers: int = 0
+    """N if it is already known; 0 if the script will say."""
+
+
+def check_name(name: str) -> None:
+    """Raise ConfigError unless `name` may name a job (and so a folder, a key, a column)."""
+    if len(name) <= _NAME_LENGTH and _NAME.fullmatch(name):
+        return
+    raise ConfigError(
+        f"job name {name[:80]!r} cannot be used; take 1 to {_NAME_LENGTH} letters, digits, - and _, "
+        "parts joined by single dots, beginning with a letter or digit"
+    )
+
+
+def name_key(name: str) -> str:
+    """Return the key that holds the id of the living job called `name`."""
+    return NAMES_PREFIX + name
+
+
+def create_job(store: Store, home: Path, new: NewJob) -> JobInfo:
+    """Create a job's folder (0700) and its records; nothing runs yet.
+
+    Raises:
+        ConfigError: the name or the number of workers cannot be used, or the script is missing.
+        JobStateError: a living job has this name.
+        OSError: the folder cannot be made.
+    """
+    check_name(new.name)
+    check_wanted(new.spec.wanted, new.virtual_workers)
+    script = _check_script(new.script)
+    _check_name_free(store, new.name)
+    job = JobId(secrets.token_hex(_ID_BYTES))
+    directory = _make_folder(home, job)
+    info = JobInfo(
+        job=job,
+        name=new.name,
+        script=str(script),
+        arguments=new.arguments,
+        directory=str(directory),
+        created_at_s=time.time(),
+    )
+    keys = JobKeys(job)
+    lease = store.grant(_CLAIM_TTL_S)
+    result = store.transact(
+        compares=[Absent(key=name_key(new.name)), Absent(key=keys.info)],
+        puts=[
+            Put(key=name_key(new.name), value=job.encode(), lease=lease),
+            Put(key=keys.info, value=encode(info)),
+            Put(key=keys.spec, value=encode(new.spec)),
+            Put(key=keys.status, value=encode(JobStatus(phase=JobPhase.STARTING))),
+        ],
+    )
+    if not result.succeeded:
+        store.revoke(lease)
+        _check_name_free(store, new.name)
+        raise JobStateError(f"the name {new.name!r} was taken at the same moment; try again")
+    return info
+
+
+def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
+    """Make a stopped or failed job ready to run again from its saved state, with `spec`.
+
+    Raises:
+        JobStateError: the job has not ended, has finished, or another living job has its name.
+        JobNotFoundError: there is no such job.
+    """
+    keys = JobKeys(job)
+    info_entry, status_entry = store.get(keys.info), store.get(keys.status)
+    if info_entry is None or status_entry is None:
+        raise JobNotFoundError(f"no job {job!r} in this store; `elastane ps` lists the jobs")
+    info = msgspec.json.decode(info_entry.value, type=JobInfo)
+    phase = msgspec.json.decode(status_entry.value, type=JobStatus).phase
+    if phase not in (JobPhase.STOPPED, JobPhase.FAILED):
+        raise JobStateError(f"job {job} is {phase.value}; only stopped or failed jobs can be resumed")
+    check_wanted(spec.wanted, 0)
+    _check_name_free(store, info.name)
+    lease = store.grant(_CLAIM_TTL_S)
+    compares: list[Compare] = [
+        ModRevisionIs(key=keys.status, revision=status_entry.mod_revision),
+        Absent(key=name_key(info.name)),
+    ]
+    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/")
+    result = store.transact(
+        compares=compares,
+        puts=[
+            Put(key=name_key(info.name), value=job.encode(), lease=lease),
+            Put(key=keys.spec, value=encode(spec)),
+            Put(key=keys.status, value=encode(JobStatus(phase=JobPhase.STARTING))),
+        ],
+        deletes=[
+            *(DeletePrefix(prefix=keys.prefix + part) for part in leftovers),
+            DeleteKey(key=keys.leader),
+            DeleteKey(key=keys.signature),
+        ],
+    )
+    if not result.succeeded:
+        store.revoke(lease)
+        raise JobStateError(f"job {job} was changed by somebody else at the same moment; look at it again")
+    return info
+
+
+def list_jobs(store: Store) -> tuple[JobInfo, ...]:
+    """Return all jobs of the store, the oldest first."""
+    infos = (
+        msgspec.json.decode(entry.value, type=JobInfo)
+        for entry in store.range(JOBS_PREFIX).entries
+        if entry.key.count("/") == 2 and entry.key.endswith("/info")
+    )
+    return tuple(sorted(infos, key=lambda info: (info.created_at_s, info.job)))
+
+
+def find_job(store: Store, text: str) -> JobInfo:
+    """Return the job with this id, this name (the newest of them) or the only one whose id begins so.
+
+    Raises:
+        JobNotFoundError: none or several fit; the message says which exist.
+    """
+    jobs = list_jobs(store)
+    for exact in (
+        [info for info in jobs if info.job == text],
+        [info for info in jobs if info.name == text],
+    ):
+        if exact:
+            return exact[-1]
+    begun = [info for info in jobs if text and info.job.startswith(text)]
+    if len(begun) == 1:
+        return begun[0]
+    if begun:
+        listed = ", ".join(f"{info.job} ({info.name})" for info in begun)
+        raise JobNotFoundError(f"{text!r} fits {len(begun)} jobs: {listed}; write more of the id")
+    newest = ", ".join(f"{info.job} ({info.name})" for info in jobs[-5:]) or "none"
+    raise JobNotFoundError(f"no job has the id or name {text!r}; newest jobs: {newest}")
+
+
+def job_folder(home: Path, job: JobId) -> Path:
+    """Return the folder of a job under the home folder."""
+    return home / "jobs" / job
+
+
+def log_path(directory: Path, worker: str) -> Path:
+    """Return the file that holds what a worker wrote to its standard output and error."""
+    return directory / "logs" / f"{worker}.log"
+
+
+def _check_name_free(store: Store, name: str) -> None:
+    entry = store.get(name_key(name))
+    if entry is not None:
+        raise JobStateError(
+            f"a living job is called {name!r} already: {entry.value.decode()}; "
+            f"give another name with --name, or stop that one (`elastane stop {entry.value.decode()}`)"
+        )
+
+
+def _check_script(script: str) -> Path:
+    path = Path(script).resolve()
+    if not path.is_file():
+        raise ConfigError(f"the script {script!r} is no file (looked at {path}); check the path")
+    return path
+
+
+def _make_folder(home: Path, job: JobId) -> Path:
+    folder = job_folder(home.resolve(), job)
+    folder.mkdir(mode=0o700, parents=True)
+    for part in ("logs", "final"):
+        (folder / part).mkdir(mode=0o700)
+    return folder

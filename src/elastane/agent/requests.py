@@ -1,0 +1,255 @@
+"""What people, schedulers and workers may ask of a job: scale, evict, migrate, leave, stop.
+
+Each request is one compare-and-swap on the job's `Spec`: read everything, check, write if nobody wrote in
+between, else begin again. Nothing happens here beyond that: the leader and the agents see the new
+wishes and close the difference. Knows no processes and no clock.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import msgspec
+
+from elastane.core.view import JobView, build_view, encode
+from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
+from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
+from elastane.model.records import AgentRecord, JobKeys, Leave, Spec
+from elastane.store.base import ModRevisionIs, Put, Snapshot, Store
+
+MAX_WORKERS = 10_000
+"""Most workers one may ask for while N is unknown: the largest job the control plane is measured with."""
+
+_ATTEMPTS = 64
+"""Lost races after which a request gives up: each loss means that somebody else's change went through."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """Show what a request changed: the spec before and after it, and the revision that wrote it."""
+
+    before: Spec
+    after: Spec
+    revision: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPicture:
+    """Show a job, its agents and the revision of its spec, all at one moment."""
+
+    view: JobView
+    agents: dict[NodeId, AgentRecord]
+    spec_revision: int
+
+
+def job_agent_key(job: JobId, node: NodeId) -> str:
+    """Return the key of the `AgentRecord` of one node's agent of one job.
+
+    It lies under the job: several jobs on one node have an agent each, and a job's agents are seen, watched
+    and deleted with it.
+    """
+    return f"{JobKeys(job).prefix}agents/{node}"
+
+
+def read_picture(store: Store, job: JobId) -> JobPicture:
+    """Read a job and its agents as one consistent picture.
+
+    Raises:
+        JobNotFoundError: the store holds no such job.
+    """
+    prefix = JobKeys(job).prefix
+    snapshot = store.range(prefix)
+    picture = build_picture(job, snapshot)
+    if picture is None:
+        raise JobNotFoundError(f"no job {job!r} in this store; `elastane ps` lists the jobs")
+    return picture
+
+
+def build_picture(job: JobId, snapshot: Snapshot) -> JobPicture | None:
+    """Decode the snapshot of a job's prefix; None if the job was never created."""
+    view = build_view(job, snapshot.revision, ((entry.key, entry.value) for entry in snapshot.entries))
+    if view is None:
+        return None
+    keys = JobKeys(job)
+    agents_prefix = keys.prefix + "agents/"
+    agents: dict[NodeId, AgentRecord] = {}
+    spec_revision = 0
+    for entry in snapshot.entries:
+        if entry.key.startswith(agents_prefix):
+            record = msgspec.json.decode(entry.value, type=AgentRecord)
+            agents[record.node] = record
+        elif entry.key == keys.spec:
+            spec_revision = entry.mod_revision
+    return JobPicture(view=view, agents=agents, spec_revision=spec_revision)
+
+
+def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = False) -> Change:
+    """Ask for `amount` workers, or for `amount` more (fewer if negative) with `relative`.
+
+    Raises:
+        ConfigError: the number lies outside 1..N.
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        spec = picture.view.spec
+        wanted = spec.wanted + amount if relative else amount
+        check_wanted(wanted, known_virtual_workers(picture.view))
+        return msgspec.structs.replace(spec, wanted=wanted, minimum=min(spec.minimum, wanted))
+
+    return _request(store, job, "scaled", edit)
+
+
+def request_evict(store: Store, job: JobId, worker: WorkerId) -> Change:
+    """Ask that a worker goes as soon as another has taken its place on some other device.
+
+    Raises:
+        ConfigError: the job has no such worker; the message lists those it has.
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        check_worker(picture.view, worker)
+        return _with_leaver(picture.view, worker, Leave.SWAP)
+
+    return _request(store, job, "changed", edit)
+
+
+def request_migrate(store: Store, job: JobId, worker: WorkerId, to: str) -> Change:
+    """Ask that a worker moves to the device `to`: "DEVICE", "NODE:DEVICE" or "NODE/DEVICE".
+
+    Raises:
+        ConfigError: no such worker, no such device, or the device is in use.
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        check_worker(picture.view, worker)
+        target = resolve_target(picture, to)
+        spec = _with_leaver(picture.view, worker, Leave.SWAP)
+        others = tuple(device for device in spec.targets if device != target)
+        return msgspec.structs.replace(spec, targets=(target, *others))
+
+    return _request(store, job, "changed", edit)
+
+
+def request_leave(store: Store, job: JobId, worker: WorkerId) -> Change:
+    """Ask that a worker goes at the next boundary, without a successor: its device is being taken away.
+
+    The job then wants one worker fewer; if it was the only one the job stops and saves its state.
+    Asking twice is the same as asking once.
+
+    Raises:
+        ConfigError: the job has no such worker.
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        check_worker(picture.view, worker)
+        spec = picture.view.spec
+        before = spec.leaving.get(worker)
+        if before is Leave.NOW:
+            return spec
+        if before is None and spec.wanted == 1:
+            return msgspec.structs.replace(spec, stop=True)
+        wanted = spec.wanted if before is Leave.SWAP else spec.wanted - 1
+        leaving = _with_leaver(picture.view, worker, Leave.NOW)
+        return msgspec.structs.replace(leaving, wanted=wanted, minimum=min(spec.minimum, wanted))
+
+    return _request(store, job, "changed", edit)
+
+
+def request_stop(store: Store, job: JobId) -> Change:
+    """Ask that all workers leave together at the next boundary and save the state.
+
+    Asking twice is the same as asking once.
+
+    Raises:
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+    return _request(
+        store, job, "stopped", lambda picture: msgspec.structs.replace(picture.view.spec, stop=True)
+    )
+
+
+def known_virtual_workers(view: JobView) -> int:
+    """Return N if the job or one of its workers has said it, else 0."""
+    return view.virtual_workers or max((m.virtual_workers for m in view.members.values()), default=0)
+
+
+def check_wanted(wanted: int, virtual_workers: int) -> None:
+    """Raise ConfigError unless a job with N = `virtual_workers` (0: unknown) can run `wanted` workers."""
+    most = virtual_workers or MAX_WORKERS
+    if 1 <= wanted <= most:
+        return
+    why = "one per virtual worker" if virtual_workers else "N is not known yet"
+    advice = "; to end the job use `elastane stop`" if wanted < 1 else ""
+    raise ConfigError(f"{wanted} workers asked for; a number in 1..{most} is possible ({why}){advice}")
+
+
+def check_worker(view: JobView, worker: WorkerId) -> None:
+    """Raise ConfigError unless `worker` is alive in the job; the message lists those that are."""
+    if view.alive(worker):
+        return
+    present = ", ".join(sorted(w for w in view.members if view.alive(w))) or "none"
+    raise ConfigError(f"the job has no worker {worker!r}; present: {present}")
+
+
+def resolve_target(picture: JobPicture, text: str) -> DeviceId:
+    """Return "NODE/DEVICE" for a device named by a person; raise ConfigError unless it exists and is free."""
+    known = {
+        DeviceId(f"{node}/{device}"): (node, device)
+        for node, agent in sorted(picture.agents.items())
+        for device in agent.devices
+    }
+    matches = [
+        target for target, (node, device) in known.items() if text in (target, f"{node}:{device}", device)
+    ]
+    if not matches:
+        listed = ", ".join(known) or "none (no agent runs)"
+        raise ConfigError(f"the job has no device {text!r}; present: {listed}")
+    used = _devices_in_use(picture.view)
+    free = [target for target in matches if target not in used]
+    if not free:
+        raise ConfigError(
+            f"device {text!r} is in use by worker {used[matches[0]]}; "
+            f"free: {', '.join(target for target in known if target not in used) or 'none'}"
+        )
+    return free[0]
+
+
+def _devices_in_use(view: JobView) -> dict[DeviceId, WorkerId]:
+    return {
+        DeviceId(f"{member.node}/{member.device}"): worker
+        for worker, member in view.members.items()
+        if worker not in view.exits
+    }
+
+
+def _with_leaver(view: JobView, worker: WorkerId, how: Leave) -> Spec:
+    """Return the spec with `worker` leaving, and without those that are long gone."""
+    leaving = {other: was for other, was in view.spec.leaving.items() if view.alive(other)}
+    return msgspec.structs.replace(view.spec, leaving={**leaving, worker: how})
+
+
+def _request(store: Store, job: JobId, verb: str, edit: Callable[[JobPicture], Spec]) -> Change:
+    """Compare and swap the spec until the edit of its newest value went through."""
+    keys = JobKeys(job)
+    for _ in range(_ATTEMPTS):
+        picture = read_picture(store, job)
+        status = picture.view.status
+        if status.phase.ended:
+            detail = f" ({status.message})" if status.message else ""
+            raise JobStateError(
+                f"job {job} has ended: {status.phase.value}{detail}; it can no longer be {verb}"
+            )
+        before = picture.view.spec
+        after = edit(picture)
+        if after == before:
+            return Change(before=before, after=after, revision=picture.view.revision)
+        result = store.transact(
+            compares=[ModRevisionIs(key=keys.spec, revision=picture.spec_revision)],
+            puts=[Put(key=keys.spec, value=encode(after))],
+        )
+        if result.succeeded:
+            return Change(before=before, after=after, revision=result.revision)
+    raise JobStateError(f"job {job} is being changed by others all the time; try again")
