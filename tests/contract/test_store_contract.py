@@ -1,4 +1,4 @@
-"""What every coordination store does with keys, revisions, prefixes and compares, whichever back end it is."""
+"""What every coordination store does with keys, revisions, prefixes and compares."""
 
 import pytest
 from store_backends import keys, put

@@ -15,6 +15,7 @@ from typing import Protocol
 from elastane.model.errors import StoreError
 
 LINUX_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")  # proc(5): a random UUID, new at every boot
+DARWIN_SYSCTL = Path("/usr/sbin/sysctl")
 
 
 class Clock(Protocol):
@@ -74,7 +75,7 @@ def read_boot_id(platform: str = sys.platform) -> str:
     """Return the name of the machine's current boot. Raises StoreError where the system tells none."""
     try:
         if platform == "darwin":
-            command = ["/usr/sbin/sysctl", "-n", "kern.bootsessionuuid"]
+            command = [str(DARWIN_SYSCTL), "-n", "kern.bootsessionuuid"]
             boot_id = subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
         else:
             boot_id = LINUX_BOOT_ID.read_text().strip()

@@ -1,7 +1,8 @@
 """How a watch waits: it looks often after something happened, and seldom when all is quiet.
 
 One look costs some 4 microseconds, ten times that when the caches are cold. It happens inside training
-processes, so a quiet watch must not cost them anything that shows. Knows no store: it is given the look and the clock.
+processes, so a quiet watch must not cost them anything that shows. Knows no store: it is given the look and
+the clock.
 """
 
 from collections.abc import Callable
