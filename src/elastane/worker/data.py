@@ -1,16 +1,20 @@
-"""Settings of data loading, and what one data-loading process does with one request.
+"""Settings of data loading, and what is done with one request for a batch.
 
 A request names the samples and the seed under which they are fetched, so a batch's bits depend on
 neither the process that fetches it nor on what that process fetched before.
 """
 
+import pickle
+import traceback
 from collections.abc import Callable, Sized
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, IterableDataset
+import torch
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from elastane.model.errors import ConfigError, UnsupportedModelError
+from elastane.worker.seeding import apply_seed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,9 +24,12 @@ class FeedSettings:
     Attributes:
         shuffle: a new order each epoch (DistributedSampler's) instead of the data set's own.
         num_workers: data-loading processes; 0 loads in the training process.
+        collate_fn: makes a batch of a list of samples; None takes torch's default_collate.
+        pin_memory: put batches into page-locked memory.
         prefetch_factor: batches that each data-loading process prepares ahead.
-        timeout_s: longest wait for one batch from the data-loading processes; 0 waits for ever.
+        worker_init_fn: called with its number in each data-loading process when it starts.
         multiprocessing_context: "fork", "spawn", "forkserver" or a context; None takes torch's default.
+        timeout_s: longest wait for one batch from the data-loading processes; 0 waits for ever.
     """
 
     shuffle: bool = False
@@ -34,6 +41,19 @@ class FeedSettings:
     multiprocessing_context: Any = None
     timeout_s: float = 0.0
 
+    def __post_init__(self) -> None:
+        if self.num_workers < 0:
+            raise ConfigError(
+                f"num_workers is {self.num_workers}; it is the number of data-loading processes, at least 0"
+            )
+        if self.prefetch_factor < 1:
+            raise ConfigError(
+                f"prefetch_factor is {self.prefetch_factor}; it is the number of batches that each "
+                "data-loading process prepares ahead, at least 1"
+            )
+        if self.timeout_s < 0:
+            raise ConfigError(f"timeout_s is {self.timeout_s}; give seconds, or 0 to wait for ever")
+
 
 def check_dataset(dataset: object) -> int:
     """Return the number of samples of a map-style data set.
@@ -42,25 +62,93 @@ def check_dataset(dataset: object) -> int:
         ConfigError: a DataLoader was given, or something without a length or without indexing.
         UnsupportedModelError: the data set is iterable-style: it has no positions to deal out.
     """
+    name = type(dataset).__name__
     if isinstance(dataset, DataLoader):
         raise ConfigError(
-            "a DataLoader was passed where a data set is needed: its order and batches are fixed to one "
-            "process; pass its data set (loader.dataset) together with batch_size, shuffle, num_workers and "
-            "collate_fn"
+            "a DataLoader was passed where a data set is needed: its order and batches are made for one "
+            "process; pass its data set (loader.dataset) together with batch_size, shuffle, num_workers "
+            "and collate_fn"
         )
     if isinstance(dataset, IterableDataset):
         raise UnsupportedModelError(
-            f"{type(dataset).__name__} is an IterableDataset: its samples have no positions, so they cannot be "
-            "dealt exactly once to workers that come and go; wrap it in a data set with __len__ and "
-            "__getitem__ (for example read it once into a list or an index of file offsets)"
+            f"{name} is an IterableDataset: its samples have no positions, so they cannot be dealt exactly "
+            "once to workers that come and go; wrap it in a data set with __len__ and __getitem__, for "
+            "example read it once into a list or into an index of file offsets"
         )
     if not hasattr(dataset, "__getitem__"):
-        raise ConfigError(
-            f"{type(dataset).__name__} has no __getitem__; a data set gives sample i as dataset[i]"
-        )
+        raise ConfigError(f"{name} has no __getitem__; a data set gives sample i as dataset[i]")
     if not isinstance(dataset, Sized):
         raise ConfigError(
-            f"{type(dataset).__name__} has no __len__; every worker must know the number of samples to find its "
-            "own, so define __len__"
+            f"{name} has no __len__; every worker must know the number of samples to find its own: "
+            "define __len__"
         )
     return len(dataset)
+
+
+class FetchRequest(NamedTuple):
+    """Ask for one batch: the samples and the seed under which they are fetched and collated."""
+
+    seed: int
+    indices: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class FetchFailure:
+    """Carry the exception that a data set raised to the process that asked for the batch."""
+
+    error: Exception
+
+
+class RequestedBatches:
+    """Answer requests from a data set; looks to a DataLoader like a data set that is read batch by batch."""
+
+    def __init__(self, dataset: Any, collate_fn: Callable[[Any], Any] | None) -> None:
+        self.dataset = dataset
+        self._collate = collate_fn if collate_fn is not None else default_collate
+
+    def __getitems__(self, request: FetchRequest | None) -> Any:
+        """Return the batch; None for no request; a FetchFailure where the data set or collate_fn raised."""
+        if request is None:
+            return None
+        apply_seed(request.seed)
+        # Data-loading processes compute on one thread; sums over several threads may differ in their bits.
+        threads = torch.get_num_threads()
+        if threads != 1:
+            torch.set_num_threads(1)
+        try:
+            return self._collate(self._samples(request.indices))
+        except Exception as error:  # noqa: BLE001 - handed to the caller of fetch, whichever it is
+            return FetchFailure(_portable(error, request.indices))
+        finally:
+            if threads != 1:
+                torch.set_num_threads(threads)
+
+    def _samples(self, indices: list[int]) -> Any:
+        many = getattr(self.dataset, "__getitems__", None)
+        if many is not None:
+            return many(indices)
+        return [self.dataset[index] for index in indices]
+
+
+def _portable(error: Exception, indices: list[int]) -> Exception:
+    # The traceback does not survive the way between processes, so its text goes along as a note.
+    if isinstance(error, StopIteration):  # would end the caller's loop as if the epoch were over
+        cause, error = error, RuntimeError("the data set raised StopIteration")
+        error.__cause__ = cause
+    error.add_note(f"while fetching samples {_shortened(indices)}")
+    if torch.utils.data.get_worker_info() is None:
+        return error
+    text = "".join(traceback.format_exception(error))
+    try:
+        copy = pickle.loads(pickle.dumps(error))
+    except Exception:  # noqa: BLE001 - any fault of the user's class means: send the text alone
+        copy = None
+    if type(copy) is not type(error):
+        error = RuntimeError(f"{type(error).__name__} in a data-loading process: {error}")
+    error.add_note(f"raised in a data-loading process:\n{text}")
+    return error
+
+
+def _shortened(indices: list[int]) -> str:
+    shown = 8  # enough to find the sample, short enough for one line
+    return str(indices) if len(indices) <= shown else f"{indices[:shown]} and {len(indices) - shown} more"

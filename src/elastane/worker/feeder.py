@@ -1,14 +1,25 @@
 """Give the batch of any (epoch, step, vrank), prefetched along a schedule that may change at any time.
 
 One DataLoader lives as long as the feeder: topology switches and borders of epochs change what is
-asked of it next, never the DataLoader itself.
+asked of it next, never the DataLoader itself. Its answers come in the order of the requests and are
+matched with the keys asked. A batch that comes before it is fetched waits in a stash while it is still
+wanted; one that no plan wants any more is dropped. What is prefetched and where decides how long
+`fetch` takes, never what it returns.
 """
 
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from elastane.core.data_order import DataOrder
+from elastane.model.errors import ConfigError
 from elastane.model.topology import VrankRange
-from elastane.worker.data import FeedSettings
+from elastane.worker.data import FeedSettings, FetchFailure, FetchRequest, check_dataset
+from elastane.worker.feed_plan import BatchKey, FeedPlan, Promise
+from elastane.worker.loading import RequestPipe
+from elastane.worker.permutation import EpochOrders
+from elastane.worker.seeding import compute_batch_seed
 
 
 class BatchFeeder:
@@ -20,42 +31,139 @@ class BatchFeeder:
         seed: the job's.
         settings: how batches are loaded.
 
-    `step` is everywhere the step within its epoch.
+    `step` is everywhere the step within its epoch. Not for use by several threads at a time.
+
+    Raises:
+        ConfigError: the data set is none, or not the one that `order` was made for.
+        UnsupportedModelError: the data set is iterable-style.
     """
 
     def __init__(self, dataset: Any, order: DataOrder, seed: int, *, settings: FeedSettings) -> None:
-        raise NotImplementedError
+        samples = check_dataset(dataset)
+        if samples != order.samples:
+            raise ConfigError(
+                f"the data set has {samples} samples, but the data order was made for {order.samples}; a "
+                "data set must keep its length while a job trains on it"
+            )
+        self._order = order
+        self._seed = seed
+        self._epoch_orders = EpochOrders(samples, seed, shuffle=settings.shuffle)
+        self._pipe = RequestPipe(dataset, settings, self._next_request)
+        self._plan = FeedPlan(order=order, position=BatchKey(0, 0, 0), vranks=VrankRange(0, 0))
+        self._upcoming: Iterator[BatchKey] = self._plan.keys()
+        self._urgent: BatchKey | None = None
+        self._asked: deque[BatchKey | None] = deque()
+        self._stash: dict[BatchKey, Any] = {}
 
     def start(self) -> None:
         """Start the data-loading processes ahead of the first schedule; without effect if they run."""
-        raise NotImplementedError
+        self._pipe.start()
 
     def schedule(self, epoch: int, step: int, vranks: VrankRange) -> None:
         """Say that the next batch fetched is that of (epoch, step, vranks.start), and what follows it.
 
-        Drops every promise. Prefetched batches that are still wanted are kept.
+        Drops every promise. Prefetched batches that are still wanted are kept. A schedule may go back:
+        steps that are repeated are fetched again.
         """
-        raise NotImplementedError
+        position = BatchKey(epoch, step, vranks.start)
+        self._replan(replace(self._plan, position=position, vranks=vranks, promise=None))
+        self._prime()
 
     def promise(self, epoch: int, step: int, vranks: VrankRange) -> None:
-        """Say that from that step on `vranks` are fetched; takes the place of an earlier promise not yet due."""
-        raise NotImplementedError
+        """Say that from that step on `vranks` are fetched; takes the place of a promise not yet due."""
+        self._replan(replace(self._plan, promise=Promise((epoch, step), vranks)))
 
     def withdraw_promise(self) -> None:
         """Say that the promised change does not come."""
-        raise NotImplementedError
+        self._replan(replace(self._plan, promise=None))
 
     def end_after(self, epochs: int) -> None:
         """Say that the job trains `epochs` epochs: nothing beyond them is prefetched."""
-        raise NotImplementedError
+        self._replan(replace(self._plan, epochs=epochs))
 
     def fetch(self, epoch: int, step: int, vrank: int) -> Any:
         """Return the batch; None if `vrank` has no sample in that step.
 
-        In-process loading leaves the global random generators wherever the data set left them.
+        Any batch may be fetched; those that the schedule told come faster. Loading in this process leaves
+        the global random generators wherever the data set left them.
+
+        Raises:
+            Exception: whatever the data set or collate_fn raised; notes tell the samples and, if it was
+                raised in a data-loading process, the traceback there.
+            RuntimeError: a data-loading process died or did not answer in time.
         """
-        raise NotImplementedError
+        key = BatchKey(epoch, step, vrank)
+        if not self._order.positions(step, vrank):
+            return None
+        batch = self._take(key)
+        self._plan = self._plan.after(key)
+        if self._stash:
+            self._drop_unwanted()
+        if isinstance(batch, FetchFailure):
+            raise batch.error
+        return batch
 
     def close(self) -> None:
         """End the data-loading processes; a later fetch starts new ones."""
-        raise NotImplementedError
+        self._pipe.close()
+        self._forget_requests()
+        self._stash.clear()
+
+    def _take(self, key: BatchKey) -> Any:
+        if key in self._stash:
+            return self._stash.pop(key)
+        if key not in self._asked:
+            self._urgent = key
+            self._plan = replace(self._plan, position=key)
+            self._upcoming = self._plan.keys()
+        while True:
+            answered, batch = self._pull()
+            if answered == key:
+                return batch
+            if answered is not None and self._plan.wants(answered):
+                self._stash[answered] = batch
+
+    def _pull(self) -> tuple[BatchKey | None, Any]:
+        try:
+            batch = self._pipe.pull()
+        except BaseException:
+            self._forget_requests()
+            raise
+        return self._asked.popleft(), batch
+
+    def _next_request(self) -> FetchRequest | None:
+        key = self._next_key()
+        self._asked.append(key)
+        if key is None:
+            return None
+        indices = self._epoch_orders.indices(key.epoch, self._order.positions(key.step, key.vrank))
+        return FetchRequest(compute_batch_seed(self._seed, *key), indices)
+
+    def _next_key(self) -> BatchKey | None:
+        key, self._urgent = self._urgent, None
+        if key is not None:
+            return key
+        if len(self._stash) > self._pipe.depth:  # fetched in another order than scheduled: bound the memory
+            return None
+        return next((k for k in self._upcoming if k not in self._stash and k not in self._asked), None)
+
+    def _replan(self, plan: FeedPlan) -> None:
+        self._plan = plan
+        self._upcoming = plan.keys()
+        self._drop_unwanted()
+
+    def _drop_unwanted(self) -> None:
+        for key in [key for key in self._stash if not self._plan.wants(key)]:
+            del self._stash[key]
+
+    def _prime(self) -> None:
+        # Processes that were started ahead hold requests for nothing; exchange them for batches.
+        for _ in range(self._pipe.depth):
+            if not self._asked or self._asked[0] is not None:
+                return
+            self._pull()
+
+    def _forget_requests(self) -> None:
+        self._asked.clear()
+        self._urgent = None
+        self._upcoming = self._plan.keys()

@@ -42,7 +42,7 @@ def compute_eval_seeds(seed: int, batch: int) -> tuple[int, int]:
 def apply_seed(mixed: int) -> None:
     """Seed all generators of this process with a 64-bit seed that `mix_seed` gave."""
     torch.default_generator.manual_seed(mixed)
-    if torch.cuda.is_initialized():
+    if _cuda_is_initialised():
         for generator in torch.cuda.default_generators:
             generator.manual_seed(mixed)
     numpy = sys.modules.get("numpy")
@@ -66,7 +66,7 @@ def capture_random_state() -> RandomState:
     numpy = sys.modules.get("numpy")
     return RandomState(
         cpu=torch.get_rng_state(),
-        cuda=tuple(torch.cuda.get_rng_state_all()) if torch.cuda.is_initialized() else (),
+        cuda=tuple(torch.cuda.get_rng_state_all()) if _cuda_is_initialised() else (),
         numpy=numpy.random.get_state() if numpy is not None else None,
         python=random.getstate(),
     )
@@ -80,3 +80,7 @@ def apply_random_state(state: RandomState) -> None:
     if state.numpy is not None:
         sys.modules["numpy"].random.set_state(state.numpy)
     random.setstate(state.python)
+
+
+def _cuda_is_initialised() -> bool:
+    return bool(torch.cuda.is_initialized())  # type: ignore[no-untyped-call]
