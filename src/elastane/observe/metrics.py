@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from elastane.observe.tail import LineTail, read_last_line
+from elastane.observe.tail import LineTail, read_last_lines
 
 METRICS_FILE = "metrics.jsonl"
 FLUSH_INTERVAL_S = 0.2
@@ -78,10 +78,10 @@ class MetricsLog:
         """
         self.path = directory / METRICS_FILE
         self._clock = clock
-        line, whole_bytes = read_last_line(self.path)
+        lines, whole_bytes = read_last_lines(self.path, 1)
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         os.ftruncate(self._descriptor, whole_bytes)
-        record = decode_record(line) if line else None
+        record = decode_record(lines[-1]) if lines else None
         self._last_step = record.step if record else None
         self._pending: list[bytes] = []
         self._torn = b""
@@ -163,10 +163,18 @@ class MetricsTail:
 
     __slots__ = ("_last_step", "_lines")
 
-    def __init__(self, directory: Path, after_step: int = -1) -> None:
-        """Read the log in the job's `directory`, from the step after `after_step`."""
+    def __init__(self, directory: Path, after_step: int = -1, last: int | None = None) -> None:
+        """Read the log in the job's `directory`.
+
+        Args:
+            directory: the job's folder.
+            after_step: leave this step and those before it out.
+            last: begin with the last so many lines; None = with the first line.
+        """
         self._lines = LineTail(directory / METRICS_FILE)
         self._last_step = after_step
+        if last is not None:
+            self._lines.skip_to_last(last)
 
     def poll(self) -> list[MetricsRecord]:
         """Return the records that appeared since the last call, each step once and in order.
@@ -186,6 +194,11 @@ class MetricsTail:
 def read_metrics(directory: Path, after_step: int = -1) -> list[MetricsRecord]:
     """Return the records after `after_step` that a job's log holds; a torn last line is left out."""
     return MetricsTail(directory, after_step).poll()
+
+
+def read_last_metrics(directory: Path, count: int) -> list[MetricsRecord]:
+    """Return the last `count` records of a job's log, quickly however long it is."""
+    return MetricsTail(directory, last=count).poll()
 
 
 def follow_metrics(

@@ -21,6 +21,15 @@ class LineTail:
         self.path = path
         self._offset = 0
 
+    def skip_to_last(self, count: int) -> None:
+        """Go on with the last `count` whole lines there are (1 or more), however long the file is.
+
+        Raises:
+            OSError: the file exists but cannot be read.
+        """
+        lines, whole_bytes = read_last_lines(self.path, count)
+        self._offset = whole_bytes - sum(len(line) + 1 for line in lines)
+
     def poll(self) -> list[bytes]:
         """Return the whole lines that appeared since the last call, without their line ends.
 
@@ -39,25 +48,29 @@ class LineTail:
         return lines
 
 
-def read_last_line(path: Path) -> tuple[bytes, int]:
-    """Return the last whole line of a file, without its line end, and how many bytes end with it.
+def read_last_lines(path: Path, count: int) -> tuple[list[bytes], int]:
+    """Return the last whole lines of a file, without line ends, and how many bytes end with them.
 
-    What lies beyond those bytes is a torn line. Without a file or a whole line: (b"", 0).
+    At most `count` lines (1 or more), fewer if the file has fewer; the cost does not depend on its length.
+    What lies beyond the bytes is a torn line. Without a file or a whole line: ([], 0).
+
+    Raises:
+        OSError: the file exists but cannot be read.
     """
     try:
         file = path.open("rb")
     except FileNotFoundError:
-        return b"", 0
+        return [], 0
     with file:
         start = file.seek(0, os.SEEK_END)
         data = b""
-        while start > 0:
+        # One line end more than lines: the one before the first of them.
+        while start > 0 and data.count(b"\n") <= count:
             length = min(BLOCK_BYTES, start)
             start -= length
             file.seek(start)
             data = file.read(length) + data
-            last = data.rfind(b"\n")
-            before = data.rfind(b"\n", 0, last) if last >= 0 else -1
-            if before >= 0 or (last >= 0 and start == 0):
-                return data[before + 1 : last], start + last + 1
-    return b"", 0
+    lines = data.split(b"\n")
+    torn = lines.pop()
+    whole_bytes = start + len(data) - len(torn) if lines else 0
+    return lines[-count:], whole_bytes

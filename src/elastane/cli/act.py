@@ -1,0 +1,176 @@
+"""The commands that ask something of a running job: scale, migrate, evict.
+
+They write a wish into the job's spec and, with --wait, watch until leader and agents have fulfilled it.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Annotated
+
+import typer
+
+from elastane.agent import requests
+from elastane.agent.jobs import find_job
+from elastane.cli.exits import Exit
+from elastane.cli.home import open_home, resolve_home
+from elastane.cli.options import HomeOption, JobArgument, JsonOption, TimeoutOption, WaitOption
+from elastane.cli.output import Output
+from elastane.cli.parse import ScaleBy, parse_scale
+from elastane.cli.render import render_change
+from elastane.cli.watch import JobWatch, resolve_worker
+from elastane.model.errors import JobStateError
+from elastane.model.records import JobInfo
+from elastane.observe.snapshot import Change, JobSnapshot
+from elastane.store.base import Store
+
+WAIT_INTERVAL_S = 0.05
+"""Time between two looks while waiting: well below the time that the fastest change takes."""
+DEFAULT_TIMEOUT_S = 600.0
+"""Longer than a cold start on a busy machine; a change that has not happened by then has a cause."""
+
+Request = Callable[[Store, JobInfo, JobSnapshot], requests.Change]
+
+
+def scale(
+    job: JobArgument,
+    workers: Annotated[str, typer.Argument(metavar="N|+N|-N", help="Workers to run: 8, +2 more, -1 fewer.")],
+    *,
+    wait: WaitOption = False,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Let a job run with more or fewer workers."""
+    wish = parse_scale(workers)
+
+    def request(store: Store, info: JobInfo, _snapshot: JobSnapshot) -> requests.Change:
+        return requests.request_scale(store, info.job, wish.workers, relative=isinstance(wish, ScaleBy))
+
+    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
+    with open_home(resolve_home(home)) as store:
+        return act.perform(store, job, request)
+
+
+def migrate(
+    job: JobArgument,
+    *,
+    source: Annotated[str, typer.Option("--from", metavar="WORKER", help="The worker that is to move.")],
+    to: Annotated[
+        str | None,
+        typer.Option("--to", metavar="DEVICE", help="Where to: DEVICE or NODE:DEVICE [any other]."),
+    ] = None,
+    wait: WaitOption = False,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Move a worker to another device: its successor is started there and takes over in one switch."""
+
+    def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
+        worker = resolve_worker(snapshot, source)
+        if to is None:
+            return requests.request_evict(store, info.job, worker)
+        return requests.request_migrate(store, info.job, worker, to)
+
+    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
+    with open_home(resolve_home(home)) as store:
+        return act.perform(store, job, request)
+
+
+def evict(
+    job: JobArgument,
+    worker: Annotated[str, typer.Argument(metavar="WORKER", help="The worker that is to go.")],
+    *,
+    wait: WaitOption = False,
+    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Let a worker go as soon as another has taken its place."""
+
+    def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
+        return requests.request_evict(store, info.job, resolve_worker(snapshot, worker))
+
+    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
+    with open_home(resolve_home(home)) as store:
+        return act.perform(store, job, request)
+
+
+class _Act:
+    """Send one request and, if asked, wait for what it changes."""
+
+    __slots__ = ("_out", "_timeout_s", "_wait")
+
+    def __init__(self, *, out: Output, wait: bool, timeout_s: float) -> None:
+        self._out = out
+        self._wait = wait
+        self._timeout_s = timeout_s
+
+    def perform(self, store: Store, job: str, request: Request) -> int:
+        info = find_job(store, job)
+        watch = JobWatch(store, info)
+        before = watch.look()
+        asked = request(store, info, before)
+        changes: tuple[Change, ...] = ()
+        code = Exit.DONE
+        if self._wait:
+            after = wait_until_settled(watch, self._timeout_s)
+            changes = after.changes[len(before.changes) :]
+            code = Exit.DONE if is_settled(after) else Exit.TIMED_OUT
+        data = {
+            "job": info.job,
+            "before": asked.before,
+            "after": asked.after,
+            "waited": self._wait,
+            "done": is_settled(after) if self._wait else None,
+            "changes": changes,
+        }
+        self._out.show(data, "\n".join(self._describe(info, asked, changes, code)))
+        return code
+
+    def _describe(
+        self, info: JobInfo, asked: requests.Change, changes: tuple[Change, ...], code: Exit
+    ) -> list[str]:
+        if asked.before == asked.after:
+            lines = [f"job {info.job}: nothing to change, that is what was wanted already"]
+        else:
+            leaving = [worker for worker in asked.after.leaving if worker not in asked.before.leaving]
+            goes = f", {', '.join(leaving)} leaves" if leaving else ""
+            lines = [f"job {info.job}: {asked.before.wanted} -> {asked.after.wanted} workers wanted{goes}"]
+        lines += [render_change(change) for change in changes]
+        if code is Exit.TIMED_OUT:
+            lines.append(
+                f"not done after {self._timeout_s:g} s; the request stands: `elastane show {info.job}`"
+            )
+        return lines
+
+
+def is_settled(snapshot: JobSnapshot) -> bool:
+    """Tell whether a job runs as it is wanted to, and its newest change has said what it cost."""
+    in_topology = [worker for worker in snapshot.workers if worker.vranks is not None]
+    told = all(change.stop_s is not None for change in snapshot.changes[-1:])
+    return (
+        told
+        and not snapshot.activity
+        and len(snapshot.workers) == len(in_topology) == snapshot.wanted
+        and all(worker.generation == snapshot.generation for worker in in_topology)
+    )
+
+
+def wait_until_settled(watch: JobWatch, timeout_s: float) -> JobSnapshot:
+    """Look until the job has settled or the time is up, and return the last look.
+
+    Raises:
+        JobStateError: the job ended before.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        snapshot = watch.look()
+        if snapshot.phase.ended:
+            raise JobStateError(
+                f"job {snapshot.job} ended before the change was made: {snapshot.phase.value} "
+                f"at step {snapshot.step}"
+            )
+        if is_settled(snapshot) or time.monotonic() >= deadline_s:
+            return snapshot
+        time.sleep(WAIT_INTERVAL_S)

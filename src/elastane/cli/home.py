@@ -1,0 +1,71 @@
+"""Find the home folder and the store: flag, then environment, then default, resolved once per command.
+
+Below the command line nothing reads the environment for them.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from elastane.model.errors import ConfigError, JobNotFoundError
+from elastane.store.base import Store
+from elastane.store.open import open_store
+
+HOME_VARIABLE = "ELASTANE_HOME"
+DEFAULT_HOME = "~/.elastane"
+STORE_FILE = "store.db"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Home:
+    """Say where jobs live on this machine."""
+
+    path: Path
+
+    @property
+    def store_url(self) -> str:
+        """Return the URL of the store that belongs to this home."""
+        return f"sqlite://{self.path / STORE_FILE}"
+
+
+def resolve_home(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Home:
+    """Return the home that `--home`, `ELASTANE_HOME` or the default names; it need not exist yet.
+
+    Raises:
+        ConfigError: the path exists and is no folder, or names a user that does not exist.
+    """
+    text = flag or environment.get(HOME_VARIABLE) or DEFAULT_HOME
+    try:
+        path = Path(text).expanduser().resolve()
+    except RuntimeError as error:
+        raise ConfigError(
+            f"the home folder {text} cannot be found ({error}); give one with --home"
+        ) from error
+    if path.exists() and not path.is_dir():
+        raise ConfigError(f"the home folder {path} is no folder; give another with --home or {HOME_VARIABLE}")
+    return Home(path=path)
+
+
+def make_home(home: Home) -> None:
+    """Make the home folder, for its owner only.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    home.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+
+
+def open_home(home: Home) -> Store:
+    """Open the store of a home in which something must have run before.
+
+    Raises:
+        JobNotFoundError: nothing ever ran there.
+        StoreError: the store cannot be used.
+    """
+    if not (home.path / STORE_FILE).exists():
+        raise JobNotFoundError(
+            f"no job has run yet in {home.path}; start one with `elastane run`, "
+            f"or name another home with --home or {HOME_VARIABLE}"
+        )
+    return open_store(home.store_url, create=False)

@@ -1,0 +1,128 @@
+"""The commands that look and change nothing: ps, show, events, logs."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from elastane.agent.jobs import find_job
+from elastane.agent.requests import read_picture
+from elastane.cli.exits import Exit
+from elastane.cli.home import open_home, resolve_home
+from elastane.cli.options import FollowOption, HomeOption, JobArgument, JsonOption
+from elastane.cli.output import Output
+from elastane.cli.render import EVENT_STYLES, render_job, render_jobs
+from elastane.cli.watch import EventTail, JobWatch, look_at_all
+from elastane.cli.wording import describe_line
+from elastane.model.errors import JobNotFoundError
+from elastane.model.ids import JobId
+from elastane.observe.events import summarise
+from elastane.observe.tail import LineTail
+from elastane.store.base import Store
+
+POLL_INTERVAL_S = 0.2
+"""Time between two looks at a file that is followed: no delay for a person, no load for the machine."""
+
+
+def ps(home: HomeOption = None, as_json: JsonOption = False) -> int:
+    """List all jobs, running and ended."""
+    out = Output(as_json=as_json)
+    try:
+        store = open_home(resolve_home(home))
+    except JobNotFoundError:
+        # Nothing has ever run here: to a question for all jobs that is an answer, not an error.
+        out.show({"jobs": []}, render_jobs((), 0.0))
+        return Exit.DONE
+    with store:
+        snapshots = look_at_all(store)
+    out.show({"jobs": snapshots}, render_jobs(snapshots, time.time()))
+    return Exit.DONE
+
+
+def show(job: JobArgument, home: HomeOption = None, as_json: JsonOption = False) -> int:
+    """Show one job: its workers and what each runs, what is changing and why, what changes cost."""
+    with open_home(resolve_home(home)) as store:
+        snapshot = JobWatch(store, find_job(store, job)).look()
+    Output(as_json=as_json).show(snapshot, render_job(snapshot))
+    return Exit.DONE
+
+
+def events(
+    job: JobArgument,
+    *,
+    follow: FollowOption = False,
+    kind: Annotated[
+        list[str] | None,
+        typer.Option("--kind", metavar="KIND", help="Only events of this kind (repeatable)."),
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what happened in a job, with the reason for each decision."""
+    out = Output(as_json=as_json)
+    with open_home(resolve_home(home)) as store:
+        info = find_job(store, job)
+        tail = EventTail(Path(info.directory))
+        for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
+            for event in tail.poll():
+                if not kind or event.kind in kind:
+                    out.stream(summarise(event), describe_line(event), EVENT_STYLES.get(event.kind, ""))
+    return Exit.DONE
+
+
+def logs(
+    job: JobArgument,
+    *,
+    follow: FollowOption = False,
+    worker: Annotated[
+        str | None, typer.Option("--worker", "-w", metavar="WORKER", help="Only of this worker.")
+    ] = None,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Print what the workers of a job wrote, those that are gone included."""
+    out = Output(as_json=as_json)
+    with open_home(resolve_home(home)) as store:
+        info = find_job(store, job)
+        folder = Path(info.directory) / "logs"
+        chosen = _resolve_log(folder, info.job, worker) if worker else None
+        tails: dict[str, LineTail] = {}
+        for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
+            for path in [chosen] if chosen else sorted(folder.glob("*.log")):
+                _print_log(out, tails.setdefault(path.stem, LineTail(path)), alone=chosen is not None)
+    return Exit.DONE
+
+
+def _print_log(out: Output, tail: LineTail, *, alone: bool) -> None:
+    name = tail.path.stem
+    for line in tail.poll():
+        text = line.decode(errors="replace").rstrip("\r")
+        out.stream({"worker": name, "line": text}, text if alone else f"{name} | {text}")
+
+
+def _resolve_log(folder: Path, job: JobId, worker: str) -> Path:
+    names = sorted(path.stem for path in folder.glob("*.log"))
+    fitting = [name for name in names if name == worker] or [
+        n for n in names if worker and n.startswith(worker)
+    ]
+    if len(fitting) == 1:
+        return folder / f"{fitting[0]}.log"
+    if fitting:
+        raise JobNotFoundError(f"{worker!r} fits several workers of job {job}: {', '.join(fitting)}")
+    raise JobNotFoundError(
+        f"job {job} has no log of a worker {worker!r}; present: {', '.join(names) or 'none'}"
+    )
+
+
+def _rounds(follow: bool, has_ended: Callable[[], bool]) -> Iterator[None]:
+    """Yield once, or with `follow` again and again, the last time after the job has ended."""
+    while follow and not has_ended():
+        yield
+        time.sleep(POLL_INTERVAL_S)
+    yield
+
+
+def _has_ended(store: Store, job: JobId) -> bool:
+    return read_picture(store, job).view.status.phase.ended

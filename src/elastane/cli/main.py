@@ -1,0 +1,68 @@
+"""The console entry point: which commands there are, and how every error ends in one clear message.
+
+Commands return their exit code. Nothing that loads torch is imported here: `elastane ps` answers at once.
+"""
+
+import sys
+from collections.abc import Sequence
+
+import typer
+
+from elastane.cli import act, doctor, look
+from elastane.cli.exits import Exit, compute_exit
+from elastane.cli.output import Output
+from elastane.model.errors import ElastaneError
+
+USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
+"""What the parser raises for all it cannot read; where it is defined differs between typer's versions."""
+
+app = typer.Typer(
+    name="elastane",
+    help="Elastic PyTorch training that never stops and never changes a bit of the result.",
+    no_args_is_help=True,
+    add_completion=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+app.command()(look.ps)
+app.command()(look.show)
+app.command()(look.events)
+app.command()(look.logs)
+# "-1" must reach the argument and not be taken for a flag.
+app.command(context_settings={"ignore_unknown_options": True})(act.scale)
+app.command()(act.migrate)
+app.command()(act.evict)
+app.command()(doctor.doctor)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line with `arguments` (those of the process if None) and return the exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    out = Output(as_json="--json" in given[: given.index("--") if "--" in given else None])
+    try:
+        result = app(args=given, prog_name="elastane", standalone_mode=False)
+    except USAGE_ERROR as error:
+        return _fail_usage(out, error)
+    except typer.Abort:
+        return Exit.INTERRUPTED
+    except KeyboardInterrupt:
+        return Exit.INTERRUPTED
+    except (ElastaneError, OSError) as error:
+        code = compute_exit(error)
+        out.fail(code, str(error))
+        return code
+    return result if isinstance(result, int) else Exit.DONE
+
+
+def _fail_usage(out: Output, error: Exception) -> int:
+    text = error.format_message() if hasattr(error, "format_message") else str(error)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        out.remark(text, style="")
+    else:
+        out.fail(Exit.USAGE, text)
+    return Exit.USAGE
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,78 @@
+"""Read the small notations of the command line: numbers of workers and changes of them."""
+
+import re
+from dataclasses import dataclass
+
+from elastane.model.errors import ConfigError
+
+MAX_WORKERS = 10_000
+"""More workers than any job of one machine or rack has: a larger number is a slip of the hand."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRange:
+    """Say with how many workers a job may start and how many it wants."""
+
+    minimum: int
+    wanted: int
+
+
+def parse_workers(text: str) -> WorkerRange:
+    """Read `4` (wanted 4, starts with as few as 1) or `2:8` (wanted 8, starts with 2 or more).
+
+    Raises:
+        ConfigError: the text is neither, or its numbers make no range.
+    """
+    match = re.fullmatch(r"(?:(\d+):)?(\d+)", text.strip(), flags=re.ASCII)
+    if match is None:
+        raise ConfigError(
+            f"--workers {text!r} is no number of workers; write 4, or 1:8 for at least 1, wanted 8"
+        )
+    minimum, wanted = int(match[1] or 1), int(match[2])
+    _check_count(wanted)
+    if not 1 <= minimum <= wanted:
+        raise ConfigError(
+            f"--workers {text} asks for at least {minimum} of {wanted} workers; "
+            f"the first number must be 1 to {wanted}"
+        )
+    return WorkerRange(minimum=minimum, wanted=wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleTo:
+    """Ask for a number of workers."""
+
+    workers: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleBy:
+    """Ask for more (or, below 0, fewer) workers than are wanted now."""
+
+    workers: int
+
+
+def parse_scale(text: str) -> ScaleTo | ScaleBy:
+    """Read `8` (eight workers), `+2` (two more) or `-1` (one fewer).
+
+    Raises:
+        ConfigError: the text is none of them.
+    """
+    match = re.fullmatch(r"([+-]?)(\d+)", text.strip(), flags=re.ASCII)
+    if match is None:
+        raise ConfigError(f"{text!r} is no number of workers; write 8, +2 or -1")
+    count = int(match[2])
+    if match[1]:
+        if count == 0:
+            raise ConfigError(f"{text} changes nothing; write 8, +2 or -1")
+        return ScaleBy(workers=count if match[1] == "+" else -count)
+    _check_count(count)
+    return ScaleTo(workers=count)
+
+
+def _check_count(workers: int) -> None:
+    if not 1 <= workers <= MAX_WORKERS:
+        raise ConfigError(
+            f"a job cannot have {workers} workers; ask for 1 up to its number of virtual workers"
+            + (", or end it with `elastane stop`" if workers < 1 else "")
+        )
