@@ -13,6 +13,8 @@ import _thread
 import logging
 import queue
 import threading
+import weakref
+from collections import deque
 from collections.abc import Callable
 
 import torch
@@ -87,13 +89,14 @@ class Courier:
         self._on_broken = on_broken
         self._reason: str | None = None
         self._mutex = threading.Lock()
-        self._open: list[Ticket] = []
+        self._open: deque[Ticket] = deque()
         self._queue: queue.SimpleQueue[tuple[Ticket, Exchange, torch.cuda.Event | None] | None] = (
             queue.SimpleQueue()
         )
         on_cuda = device is not None and device.type == "cuda"
         self._stream = torch.cuda.Stream(device) if on_cuda else None  # type: ignore[no-untyped-call]
         self._threads = torch.get_num_threads()
+        self._link = weakref.ref(link)
         self._thread = threading.Thread(target=self._run, args=(link,), name="elastane-courier", daemon=True)
         self._thread.start()
 
@@ -129,6 +132,8 @@ class Courier:
         """
         if self._break(reason):
             self._queue.put(None)
+            if (link := self._link()) is not None:
+                link.abort()
 
     def close(self) -> None:
         """End the thread after what was submitted, and free the link; returns at once."""
@@ -149,7 +154,7 @@ class Courier:
             if self._reason is not None:
                 return False
             self._reason = reason
-            waiting, self._open = self._open, []
+            waiting, self._open = self._open, deque()
         for ticket in waiting:
             ticket._fail()
         return True
@@ -181,7 +186,7 @@ class Courier:
         with self._mutex:
             if self._reason is not None:
                 return False
-            self._open.remove(ticket)
+            self._open.popleft()
         ticket._finish(finished)
         return True
 

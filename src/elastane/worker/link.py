@@ -40,6 +40,10 @@ class Link(Protocol):
         """
         ...
 
+    def abort(self) -> None:
+        """Make an exchange in progress fail if possible; callable from any thread."""
+        ...
+
     def close(self) -> None:
         """Free sockets and threads. Never waits for a peer; closing twice does nothing."""
         ...
