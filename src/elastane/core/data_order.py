@@ -39,6 +39,8 @@ class DataOrder:
     tail: Tail = Tail.EXACT
 
     def __post_init__(self) -> None:
+        if self.virtual_workers < 1:
+            raise ConfigError(f"virtual_workers is {self.virtual_workers}; a job needs at least 1")
         if self.batch_size < 1:
             raise ConfigError(
                 f"batch_size is {self.batch_size}; it is the number of samples per virtual worker and step, "

@@ -10,8 +10,8 @@ _GOLDEN_GAMMA = 0x9E3779B97F4A7C15  # 2**64 / golden ratio, odd: the increment o
 
 def mix_seed(seed: int, *parts: int) -> int:
     """Return a 64-bit seed for the place named by `parts`; equal inputs give equal seeds everywhere."""
-    state = seed & _MASK
-    for part in parts:
+    state = 0
+    for part in (seed, *parts):  # the seed too: else (seed, part) and (seed + 1, part - 1) would be one place
         state = (state + _GOLDEN_GAMMA + (part & _MASK)) & _MASK
         state = ((state ^ (state >> 30)) * 0xBF58476D1CE4E5B9) & _MASK
         state = ((state ^ (state >> 27)) * 0x94D049BB133111EB) & _MASK
