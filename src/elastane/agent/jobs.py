@@ -17,6 +17,7 @@ from elastane.core.view import encode
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
 from elastane.model.ids import JobId
 from elastane.model.records import JOBS_PREFIX, JobInfo, JobKeys, JobPhase, JobStatus, Spec
+from elastane.model.topology import Topology
 from elastane.store.base import Absent, Compare, DeleteKey, DeletePrefix, ModRevisionIs, Put, Store
 
 NAMES_PREFIX = "names/"
@@ -105,27 +106,32 @@ def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
         JobNotFoundError: there is no such job.
     """
     keys = JobKeys(job)
-    info_entry, status_entry = store.get(keys.info), store.get(keys.status)
-    if info_entry is None or status_entry is None:
+    entries = {entry.key: entry for entry in store.range(keys.prefix).entries}
+    if keys.info not in entries or keys.status not in entries:
         raise JobNotFoundError(f"no job {job!r} in this store; `elastane ps` lists the jobs")
-    info = msgspec.json.decode(info_entry.value, type=JobInfo)
-    phase = msgspec.json.decode(status_entry.value, type=JobStatus).phase
+    info = msgspec.json.decode(entries[keys.info].value, type=JobInfo)
+    status = msgspec.json.decode(entries[keys.status].value, type=JobStatus)
+    phase = status.phase
     if phase not in (JobPhase.STOPPED, JobPhase.FAILED):
         raise JobStateError(f"job {job} is {phase.value}; only stopped or failed jobs can be resumed")
     check_wanted(spec.wanted, 0)
     _check_name_free(store, info.name)
     lease = store.grant(_CLAIM_TTL_S)
     compares: list[Compare] = [
-        ModRevisionIs(key=keys.status, revision=status_entry.mod_revision),
+        ModRevisionIs(key=keys.status, revision=entries[keys.status].mod_revision),
         Absent(key=name_key(info.name)),
     ]
+    generations = status.earlier_generations
+    if keys.current in entries:
+        generations = msgspec.json.decode(entries[keys.current].value, type=Topology).generation
+    reopened = JobStatus(phase=JobPhase.STARTING, earlier_generations=generations)
     leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/")
     result = store.transact(
         compares=compares,
         puts=[
             Put(key=name_key(info.name), value=job.encode(), lease=lease),
             Put(key=keys.spec, value=encode(spec)),
-            Put(key=keys.status, value=encode(JobStatus(phase=JobPhase.STARTING))),
+            Put(key=keys.status, value=encode(reopened)),
         ],
         deletes=[
             *(DeletePrefix(prefix=keys.prefix + part) for part in leftovers),

@@ -1,0 +1,184 @@
+"""The agent: one per node and job. Runs workers so that the job has what it wants, until the job has ended.
+
+Theory of operation. One loop, one thread: take what the launcher tells, write exit notices, read the whole
+job, let `plan_staffing` compare, do what it says, sleep until something happens. Nothing is remembered
+between turns but what only this node can know (its processes, and when it saw what). A second thread
+(`Presence`) watches the store and keeps the agent's record alive. Decisions are in `core/staffing.py`, not here.
+"""
+
+import logging
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+from elastane.agent.bulletin import Bulletin
+from elastane.agent.jobs import name_key
+from elastane.agent.launcher import Launcher
+from elastane.agent.presence import Presence, PresenceSettings
+from elastane.agent.requests import job_agent_key, request_stop
+from elastane.agent.settings import AgentPlace, AgentSettings
+from elastane.agent.shift import Shift
+from elastane.core.view import encode
+from elastane.model.errors import JobNotFoundError, JobStateError, StoreError
+from elastane.model.records import AgentRecord, JobKeys, JobStatus
+from elastane.observe.events import EventLog
+from elastane.store.base import Store
+from elastane.store.open import open_store
+
+_log = logging.getLogger(__name__)
+
+_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_STORE_RETRY_S = 0.5
+"""Pause after an error of the store: short beside a lease, long beside a transaction."""
+
+
+class Agent:
+    """Run the workers of one job on one node."""
+
+    def __init__(self, place: AgentPlace, launcher: Launcher, settings: AgentSettings | None = None) -> None:
+        """Prepare to serve the job at `place`; the launcher is closed when `run` ends."""
+        self._place = place
+        self._launcher = launcher
+        self._settings = settings or AgentSettings()
+        self._stop_requests = 0
+        self._stop_deadline_s: float | None = None
+        self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def request_stop(self) -> None:
+        """Ask once for a graceful stop, twice for an end at once. Safe in any thread and signal handler."""
+        self._stop_requests += 1
+        self._wake()
+
+    def run(self) -> JobStatus:
+        """Serve the job until it has ended and no process is left; return how it ended.
+
+        In the main thread SIGINT, SIGTERM and SIGUSR1 count as `request_stop` meanwhile.
+
+        Raises:
+            JobNotFoundError: there is no such job, or it was deleted.
+            JobStateError: another living job has taken the job's name.
+            StoreError: the store stayed out of reach; the workers have been ended.
+        """
+        try:
+            with open_store(self._place.store_url) as store, self._signals():
+                return self._serve(store)
+        finally:
+            self._launcher.close()
+            for descriptor in (self._wake_reader, self._wake_writer):
+                os.close(descriptor)
+
+    def _serve(self, store: Store) -> JobStatus:
+        place = self._place
+        bulletin = Bulletin(store, place.job, place.node)
+        info = bulletin.read_info()
+        if info is None:
+            raise JobNotFoundError(f"no job {place.job!r} in {place.store_url}; `elastane ps` lists the jobs")
+        holder = store.get(name_key(info.name))
+        if holder is not None and holder.value.decode() != place.job:
+            raise JobStateError(
+                f"the name {info.name!r} of job {place.job} belongs to the living job {holder.value.decode()} now"
+            )
+        record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices)
+        presence = Presence(
+            PresenceSettings(
+                store_url=place.store_url,
+                prefix=JobKeys(place.job).prefix,
+                records={
+                    job_agent_key(place.job, place.node): encode(record),
+                    name_key(info.name): place.job.encode(),
+                },
+                lease_ttl_s=self._settings.lease_ttl_s,
+            ),
+            self._wake,
+        )
+        events = EventLog(Path(info.directory), f"agent {place.node}")
+        shift = Shift(self._launcher, bulletin, info, events, place, self._settings)
+        try:
+            presence.start(store)
+            shift.log("agent_started", node=place.node, devices=list(place.devices), pid=os.getpid())
+            return self._loop(shift, store)
+        finally:
+            presence.stop(store)
+            events.close()
+
+    def _loop(self, shift: Shift, store: Store) -> JobStatus:
+        trouble_since_s: float | None = None
+        while True:
+            try:
+                wake_at_s, status = self._turn(shift, store)
+                trouble_since_s = None
+                if status is not None:
+                    return status
+            except StoreError as error:
+                now_s = time.monotonic()
+                if trouble_since_s is None:
+                    trouble_since_s = now_s
+                    shift.log("store_trouble", error=str(error))
+                if now_s - trouble_since_s > self._settings.store_patience_s:
+                    raise
+                wake_at_s = now_s + _STORE_RETRY_S
+            self._sleep(wake_at_s)
+
+    def _turn(self, shift: Shift, store: Store) -> tuple[float, JobStatus | None]:
+        """Look once and act; return when to look again, and the job's end if all is over."""
+        shift.take_notices()
+        if self._stop_requests:
+            self._pursue_stop(shift, store)
+        picture = shift.bulletin.read()
+        wake_at_s = shift.staff(picture)
+        status = picture.view.status
+        if status.phase.ended and not shift.node.processes:
+            shift.log("agent_ended", phase=status.phase.value, message=status.message)
+            return wake_at_s, status
+        return min(wake_at_s, self._stop_deadline_s or wake_at_s), None
+
+    def _pursue_stop(self, shift: Shift, store: Store) -> None:
+        """Ask the workers to stop together; end them if asked twice or if that takes too long."""
+        now_s = time.monotonic()
+        grace_s = self._settings.stop_grace_s
+        if self._stop_deadline_s is None:
+            try:
+                request_stop(store, self._place.job)
+            except JobStateError as error:
+                _log.info("the job had ended already: %s", error)
+            self._stop_deadline_s = now_s + grace_s
+            shift.log("stop_requested", grace_s=grace_s)
+        if self._stop_requests > 1:
+            shift.end_at_once("stopped at once, as asked twice; what was not saved is lost")
+        elif now_s >= self._stop_deadline_s:
+            shift.end_at_once(f"a graceful stop took more than {grace_s:g} s; what was not saved is lost")
+
+    def _sleep(self, wake_at_s: float) -> None:
+        """Wait until something happens, or until it is time."""
+        timeout_s = min(max(wake_at_s - time.monotonic(), 0.0), self._settings.look_s)
+        readable, _, _ = select.select([self._launcher.fileno(), self._wake_reader], [], [], timeout_s)
+        if self._wake_reader in readable:
+            os.read(self._wake_reader, 4096)
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_writer, b"!")
+        except BlockingIOError:
+            return  # the pipe is full of wake-ups already
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+
+        def stop(_number: int, _frame: FrameType | None) -> None:
+            self.request_stop()
+
+        before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

@@ -1,0 +1,113 @@
+"""What an agent reads from and writes to the store: claims of worker ids, exit notices, the job's end.
+
+Each method is one small exchange that may be repeated after an error without harm. Decides nothing.
+"""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from elastane.agent.requests import JobPicture, read_picture
+from elastane.core.view import JobView, encode
+from elastane.model.errors import StoreBusyError
+from elastane.model.ids import JobId, NodeId, WorkerId
+from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobStatus, Spec
+from elastane.store.base import DeleteKey, ModRevisionIs, Put, Store
+
+_ATTEMPTS = 64
+"""Lost races before an exchange gives up; each means that somebody else's went through."""
+_KEPT_EXITS = 16
+"""Exit records kept of workers that no generation names any more: so a job's records stay few."""
+
+
+class Bulletin:
+    """Read and write the records of one job for one node."""
+
+    def __init__(self, store: Store, job: JobId, node: NodeId) -> None:
+        self._store = store
+        self._job = job
+        self._node = node
+        self._keys = JobKeys(job)
+
+    def read(self) -> JobPicture:
+        """Read the whole job. Raises JobNotFoundError if it is gone."""
+        return read_picture(self._store, self._job)
+
+    def read_info(self) -> JobInfo | None:
+        """Read what was fixed when the job was created; None if there is no such job."""
+        entry = self._store.get(self._keys.info)
+        return None if entry is None else msgspec.json.decode(entry.value, type=JobInfo)
+
+    def claim_worker(self) -> WorkerId:
+        """Return a worker id that this job has never used: "w1", "w2", ..."""
+        key = self._keys.prefix + "workers_so_far"
+        for _ in range(_ATTEMPTS):
+            entry = self._store.get(key)
+            number = 1 if entry is None else int(entry.value) + 1
+            result = self._store.transact(
+                compares=[ModRevisionIs(key=key, revision=0 if entry is None else entry.mod_revision)],
+                puts=[Put(key=key, value=str(number).encode())],
+            )
+            if result.succeeded:
+                return WorkerId(f"w{number}")
+        raise StoreBusyError(f"no worker id could be claimed for job {self._job}: others claim all the time")
+
+    def post_exit(self, view: JobView, worker: WorkerId, code: int) -> None:
+        """Tell that a worker's process has ended, and give up its lease, and with it all it held.
+
+        The notice comes first, by itself: who waits for the worker hears of it in one transaction.
+        """
+        member = view.current is not None and view.current.member(worker) is not None
+        record = ExitRecord(worker=worker, code=code, while_member=member)
+        stale = [DeleteKey(key=self._keys.exit(other)) for other in _find_stale_exits(view)]
+        self._store.transact(
+            puts=[Put(key=self._keys.exit(worker), value=encode(record))],
+            deletes=[DeleteKey(key=self._keys.dismissal(worker)), *stale],
+        )
+        entry = self._store.get(self._keys.member(worker))
+        if entry is not None and entry.lease is not None:
+            self._store.revoke(entry.lease)
+
+    def drop_target(self, device: str) -> None:
+        """Take a wish for a device out of the spec: a worker has been started there."""
+        names = (device, f"{self._node}/{device}")
+        for _ in range(_ATTEMPTS):
+            entry = self._store.get(self._keys.spec)
+            if entry is None:
+                return
+            spec = msgspec.json.decode(entry.value, type=Spec)
+            targets = tuple(target for target in spec.targets if target not in names)
+            if targets == spec.targets:
+                return
+            result = self._store.transact(
+                compares=[ModRevisionIs(key=self._keys.spec, revision=entry.mod_revision)],
+                puts=[Put(key=self._keys.spec, value=encode(msgspec.structs.replace(spec, targets=targets)))],
+            )
+            if result.succeeded:
+                return
+
+    def post_status(self, status: JobStatus) -> bool:
+        """Write how the job ended unless somebody else has; tell whether this was written."""
+        for _ in range(_ATTEMPTS):
+            entry = self._store.get(self._keys.status)
+            if entry is None:
+                return False  # the job is gone
+            before = msgspec.json.decode(entry.value, type=JobStatus)
+            if before.phase.ended:
+                return False
+            after = msgspec.structs.replace(status, earlier_generations=before.earlier_generations)
+            result = self._store.transact(
+                compares=[ModRevisionIs(key=self._keys.status, revision=entry.mod_revision)],
+                puts=[Put(key=self._keys.status, value=encode(after))],
+            )
+            if result.succeeded:
+                return True
+        return False
+
+
+def _find_stale_exits(view: JobView) -> Sequence[WorkerId]:
+    """Return the oldest exit records that nothing refers to any more, beyond those worth keeping."""
+    named = {w for topology in (view.current, view.proposal) if topology for w in topology.peers}
+    loose = [w for w in view.exits if w not in named and w not in view.members]
+    loose.sort(key=lambda w: (len(w), w))  # "w9" before "w10"
+    return loose[: max(0, len(loose) - _KEPT_EXITS)]

@@ -1,0 +1,51 @@
+"""Which devices a node offers: accelerators where there are some, else shares of the processor.
+
+Looks without importing torch, which takes a second, and without touching CUDA, which no fork survives.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from elastane.model.errors import ConfigError
+from elastane.model.ids import DeviceId
+
+_NVIDIA_DEVICES = Path("/proc/driver/nvidia/gpus")
+"""One folder a device while the NVIDIA driver is loaded."""
+_VISIBLE = "CUDA_VISIBLE_DEVICES"
+_SLOTS_WITHOUT_N = 64
+"""Processor shares while N is not known yet: an empty one costs nothing, one too few would bar a scale-out."""
+
+
+def name_cpu_slots(count: int) -> tuple[DeviceId, ...]:
+    """Return the ids of `count` shares of the processor: "cpu:0", "cpu:1", ...
+
+    Raises:
+        ConfigError: `count` is below 1.
+    """
+    if count < 1:
+        raise ConfigError(f"{count} processor shares asked for; a node needs at least 1")
+    return tuple(DeviceId(f"cpu:{index}") for index in range(count))
+
+
+def compute_cpu_slots(cores: int, wanted: int, virtual_workers: int | None) -> int:
+    """Return how many shares a processor has: enough for every worker the job may ever want.
+
+    More shares than cores let workers share a core: slow, but the result is the same.
+    """
+    return max(cores, wanted, virtual_workers or _SLOTS_WITHOUT_N)
+
+
+def count_cuda_devices(environment: Mapping[str, str], drivers: Path = _NVIDIA_DEVICES) -> int:
+    """Return how many CUDA devices a process with this environment will see."""
+    visible = environment.get(_VISIBLE)
+    if visible is not None:
+        listed = [part.strip() for part in visible.split(",")]
+        # CUDA ignores everything from the first invalid entry on; "-1" is the usual way to hide all.
+        invalid = next((i for i, part in enumerate(listed) if part in ("", "-1")), len(listed))
+        return invalid
+    return len(list(drivers.iterdir())) if drivers.is_dir() else 0
+
+
+def name_cuda_devices(count: int) -> tuple[DeviceId, ...]:
+    """Return the ids of the first `count` CUDA devices: "cuda:0", "cuda:1", ..."""
+    return tuple(DeviceId(f"cuda:{index}") for index in range(count))

@@ -1,0 +1,96 @@
+"""An agent's second thread: keeps its records alive under a lease, and wakes it when its job changes.
+
+It has a store handle of its own, outlives any trouble with the store (it tries again until told to stop),
+and never touches processes.
+"""
+
+import logging
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from elastane.model.errors import CompactedError, LeaseLostError, StoreError
+from elastane.store.base import LeaseId, Put, Store
+from elastane.store.open import open_store
+
+_log = logging.getLogger(__name__)
+
+_RETRY_S = 0.5
+"""Pause after an error of the store: short beside a lease, long beside a transaction."""
+_JOIN_LIMIT_S = 10.0
+"""Longest wait for the thread's end: a store call waits a few seconds for a lock at most."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PresenceSettings:
+    """Hold what is kept alive and what is watched."""
+
+    store_url: str
+    prefix: str
+    records: dict[str, bytes]
+    """Key -> value of what hangs on the lease."""
+    lease_ttl_s: float
+
+
+class Presence:
+    """Keep records under a lease and watch a prefix, in a thread, from `start` to `stop`."""
+
+    def __init__(self, settings: PresenceSettings, wake: Callable[[], None]) -> None:
+        """Prepare; `wake` is called from the thread whenever something under the prefix has changed."""
+        self._settings = settings
+        self._wake = wake
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="elastane-presence", daemon=True)
+        self._lease: LeaseId | None = None
+
+    def start(self, store: Store) -> None:
+        """Write the records with the caller's handle, so that they are there on return; start the thread."""
+        self._register(store)
+        self._thread.start()
+
+    def stop(self, store: Store) -> None:
+        """Delete the records and end the thread. Harmless if it was never started."""
+        self._stopping.set()
+        if self._lease is not None:
+            try:
+                store.revoke(self._lease)  # the change under the prefix also ends the thread's wait
+            except StoreError as error:
+                _log.warning("the agent's lease could not be given up, it will expire: %s", error)
+        if self._thread.ident is not None:
+            self._thread.join(_JOIN_LIMIT_S)
+
+    def _register(self, store: Store) -> None:
+        lease = store.grant(self._settings.lease_ttl_s)
+        records = self._settings.records.items()
+        store.transact(puts=[Put(key=key, value=value, lease=lease) for key, value in records])
+        self._lease = lease
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                with open_store(self._settings.store_url) as store:
+                    self._follow(store)
+            except CompactedError:
+                continue  # history is gone: watch anew from now
+            except StoreError as error:
+                _log.warning("trouble with the store, trying again: %s", error)
+                self._stopping.wait(_RETRY_S)
+
+    def _follow(self, store: Store) -> None:
+        """Watch and renew until told to stop or the store fails."""
+        revision = store.range(self._settings.prefix).revision
+        with store.watch(self._settings.prefix, revision) as watch:
+            self._wake()
+            while not self._stopping.is_set():
+                self._renew(store)
+                if watch.wait(self._settings.lease_ttl_s / 3):
+                    self._wake()
+
+    def _renew(self, store: Store) -> None:
+        try:
+            if self._lease is not None:
+                store.renew(self._lease)
+        except LeaseLostError:
+            if not self._stopping.is_set():
+                _log.warning("the agent's lease was lost (the machine slept, or was overloaded); taken anew")
+                self._register(store)

@@ -1,0 +1,44 @@
+"""What an agent must be told: which job on which node, and the constants of its work."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from elastane.core.staffing import StaffingSettings
+from elastane.model.ids import DeviceId, JobId, NodeId
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """Hold what the job's command line says to every worker."""
+
+    virtual_workers: int | None = None
+    resume: bool = False
+    lease_ttl_s: float = 3.0
+    intra_op_threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentSettings:
+    """Hold the constants of an agent."""
+
+    workers: WorkerSettings = WorkerSettings()
+    staffing: StaffingSettings = StaffingSettings()  # noqa: RUF009 - frozen
+    lease_ttl_s: float = 5.0
+    """Life of the agent's own record without renewal; only people and name claims look at it."""
+    stop_grace_s: float = 30.0
+    """How long a graceful stop may take before it is ended by force."""
+    look_s: float = 2.0
+    """Longest time between two looks at the job, should a wake-up be lost."""
+    store_patience_s: float = 60.0
+    """How long the store may be out of reach before the agent ends its workers and itself."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPlace:
+    """Say which job an agent serves, and where."""
+
+    job: JobId
+    node: NodeId
+    devices: tuple[DeviceId, ...]
+    store_url: str

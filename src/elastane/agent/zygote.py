@@ -1,0 +1,132 @@
+"""The preloaded parent: a process that has imported what workers need and forks them on request.
+
+`python -m elastane.agent.zygote`, with its end of a socket pair as descriptor 3; it ends when the agent's
+end closes.
+
+Rules of the file. One thread only, and CUDA is never initialised: neither survives a fork. A worker is forked
+through a middleman that ends at once, so it becomes a child of the agent (a subreaper), which alone collects
+its exit: this process has nothing to reap or to report, and its own death harms no worker.
+"""
+
+import gc
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+from typing import NoReturn
+
+import msgspec
+
+from elastane.agent.child import run_worker
+from elastane.agent.messages import (
+    MAX_FRAME_BYTES,
+    Answer,
+    Fork,
+    Forked,
+    ForkFailed,
+    Preload,
+    Preloaded,
+    Request,
+)
+from elastane.agent.preload import find_preloads, preload
+
+SOCKET_DESCRIPTOR = 3
+
+_ANSWERS = msgspec.msgpack.Encoder()
+_REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
+
+
+def main() -> None:
+    """Preload, then fork workers until the agent closes its end."""
+    channel = socket.socket(fileno=SOCKET_DESCRIPTOR)
+    os.set_inheritable(SOCKET_DESCRIPTOR, False)
+    random_state: object = None
+    while True:
+        frame, descriptors, _, _ = socket.recv_fds(channel, MAX_FRAME_BYTES, 1)
+        if not frame:
+            return
+        request = _REQUESTS.decode(frame)
+        if isinstance(request, Preload):
+            random_state = _preload(channel, request)
+        else:
+            _fork(channel, request, descriptors[0], random_state)
+            os.close(descriptors[0])
+
+
+def _preload(channel: socket.socket, request: Preload) -> object:
+    """Import everything; return torch's random state as a fresh process has it, or None without torch."""
+    began_s = time.monotonic()
+    done, failed = preload(request.modules)
+    torch = sys.modules.get("torch")
+    random_state = torch.get_rng_state() if torch is not None else None
+    more, more_failed = preload(find_preloads(Path(request.script)))
+    # Forked workers share these objects; without this the first collection in each would copy all pages.
+    gc.collect()
+    gc.freeze()
+    answer = Preloaded(
+        modules=len(done) + len(more),
+        failed={**failed, **more_failed},
+        took_s=time.monotonic() - began_s,
+        threads=len(os.listdir("/proc/self/task")),
+        cuda=torch is not None and torch.cuda.is_initialized(),
+    )
+    channel.send(_ANSWERS.encode(answer))
+    return random_state
+
+
+def _fork(channel: socket.socket, request: Fork, log_descriptor: int, random_state: object) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    try:
+        middleman = os.fork()
+    except OSError as error:
+        channel.send(_ANSWERS.encode(_refusal(request, error)))
+        return
+    if middleman > 0:
+        os.waitpid(middleman, 0)
+        return
+    try:
+        worker = os.fork()
+    except OSError as error:
+        channel.send(_ANSWERS.encode(_refusal(request, error)))
+        os._exit(1)
+    if worker > 0:
+        os._exit(0)
+    _begin_worker(channel, request, log_descriptor, random_state)
+
+
+def _refusal(request: Fork, error: OSError) -> Answer:
+    return ForkFailed(worker=request.context.worker, why=f"fork: {error}")
+
+
+def _begin_worker(
+    channel: socket.socket, request: Fork, log_descriptor: int, random_state: object
+) -> NoReturn:
+    """Make the forked process look as if it had been started by itself, and run the worker in it."""
+    os.setsid()
+    channel.send(_ANSWERS.encode(Forked(worker=request.context.worker, pid=os.getpid())))
+    channel.close()
+    # Standard output and error are unbuffered (python -u) and bound to these descriptors, not to a file.
+    os.dup2(log_descriptor, 1)
+    os.dup2(log_descriptor, 2)
+    os.close(log_descriptor)
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    _restore_random_state(random_state)
+    gc.unfreeze()
+    sys.argv = [request.context.script, *request.context.arguments]
+    run_worker(request.context, request.entry)
+
+
+def _restore_random_state(random_state: object) -> None:
+    """Give each random generator the state that it has in a fresh process (`random` does so by itself)."""
+    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    if torch is not None and random_state is not None:
+        torch.set_rng_state(random_state)
+    if numpy is not None:
+        numpy.random.seed()
+
+
+if __name__ == "__main__":
+    main()
