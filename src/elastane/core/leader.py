@@ -136,9 +136,10 @@ def _propose(keys: JobKeys, view: JobView, change: Change, *, replaces: bool = F
         leaving=change.leaving,
         reason=change.reason,
     )
+    # Addresses of earlier attempts are of no use to anybody: all links in use stand already.
     return Decision(
         puts={keys.proposal: encode(topology)},
-        deletes=(keys.acks,) if replaces else (),
+        deletes=(keys.all_rendezvous, *((keys.acks,) if replaces else ())),
         event="proposed",
         reason=change.reason,
         fields=_describe(topology),
@@ -288,10 +289,9 @@ def _commit(
     puts = {keys.current: encode(topology)}
     if view.status.phase is JobPhase.STARTING:
         puts[keys.status] = encode(JobStatus(phase=JobPhase.TRAINING))
-    stale = (keys.rendezvous(view.current.generation, view.current.attempt),) if view.current else ()
     return Decision(
         puts=puts,
-        deletes=(keys.proposal, keys.acks, *stale),
+        deletes=(keys.proposal, keys.acks),
         event="committed",
         reason=proposal.reason,
         fields={**_describe(topology), "switch_step": step},

@@ -6,6 +6,7 @@ environment. This is the only place of the training runtime that looks at the en
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 
 import msgspec
 
@@ -21,6 +22,8 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerId
     node: NodeId
     device: DeviceId
+    address: str = "127.0.0.1"
+    """Under which the workers of other nodes reach this one."""
     store_url: str
     directory: str
     """The job's folder: event log, metrics, worker logs, saved state."""
@@ -38,6 +41,14 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _current: WorkerContext | None = None
+
+METRICS_VARIABLE = "ELASTANE_METRICS"
+
+
+def metrics_directory(environment: Mapping[str, str] = os.environ) -> Path | None:
+    """Return where a job that no agent started is to leave its metrics; None for nowhere."""
+    text = environment.get(METRICS_VARIABLE)
+    return Path(text) if text else None
 
 
 def set_context(context: WorkerContext | None) -> None:

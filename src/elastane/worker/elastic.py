@@ -1,0 +1,232 @@
+"""The session of a worker in an elastic job: enter generations, move state, leave, write metrics.
+
+All decisions come from the protocol (`core`); this module does what entering a generation means for
+tensors, links and files, in the training thread.
+"""
+
+import time
+from collections import deque
+from pathlib import Path
+
+from elastane.core.placement import check_worker_count
+from elastane.model.errors import LinkBrokenError
+from elastane.model.records import JobPhase
+from elastane.model.topology import Mode, Topology
+from elastane.observe.metrics import MetricsLog, MetricsRecord
+from elastane.worker.control import Control
+from elastane.worker.courier import Courier
+from elastane.worker.link import Link
+from elastane.worker.saved import load_state, save_state
+from elastane.worker.session import Seating, Training
+from elastane.worker.signature import check_signature, compute_signature
+from elastane.worker.standing import Left
+from elastane.worker.transfer import receive_state, send_state
+
+RECORDS_KEPT = 4096
+"""Records of the last steps that every worker keeps, so that a new main worker can fill the log's gap."""
+SAVE_FOLDER = "final"
+STOP_LOOK_S = 0.05
+
+
+class ElasticSession:
+    """Be the rest of an elastic job to one training loop."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._standing = control.standing
+        self._me = control.context.worker
+        self._directory = Path(control.context.directory)
+        self._training: Training | None = None
+        self._metrics: MetricsLog | None = None
+        self._arrived_s = 0.0
+        self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
+
+    @property
+    def joining(self) -> bool:
+        """Tell whether the job trains already."""
+        return self._control.view.current is not None
+
+    def begin(self, training: Training) -> None:
+        """Prepare, say ready, and wait until a generation takes this worker in. Raises Left."""
+        self._training = training
+        state = training.state
+        if not self.joining:
+            check_worker_count(self._control.view.spec.wanted, self._virtual_workers)
+        signature = compute_signature(state, self._virtual_workers)
+        check_signature(signature, self._control.agree_on_signature(signature))
+        if self.joining:
+            skipped = training.warm_up()
+            if skipped:
+                self._control.events.append("warm_up_skipped", worker=self._me, reason=skipped)
+        elif self._control.context.resume:
+            saved = load_state(
+                self._directory / SAVE_FOLDER,
+                job=self._control.context.job,
+                virtual_workers=self._virtual_workers,
+            )
+            state.restore(saved)
+        self._standing.announce_ready(self._virtual_workers, state.step)
+        self._control.events.append("worker_ready", worker=self._me, step=state.step)
+        self.pass_boundary()
+
+    @property
+    def _virtual_workers(self) -> int:
+        assert self._training is not None
+        return self._training.virtual_workers
+
+    def pass_boundary(self) -> None:
+        """Enter whatever generation is due; return when the next step may begin. Raises Left."""
+        assert self._training is not None
+        self._arrived_s = time.monotonic()
+        while (topology := self._standing.await_turn(self._training.state.step)) is not None:
+            if topology.mode is Mode.STOP:
+                self._stop(topology)
+            self._enter(topology)
+
+    def begin_commit(self) -> bool:
+        """Tell whether the step in flight may be committed. Raises Left."""
+        return self._standing.begin_commit()
+
+    def check_lease(self) -> None:
+        """Raise Left if the lease may have run out."""
+        self._control.check_lease()
+
+    def end_commit(self, record: MetricsRecord) -> None:
+        """Take note of a committed step; the main worker writes it down."""
+        self._standing.waiting = None
+        self._records.append(record)
+        if self._metrics is not None:
+            self._metrics.append(record)
+        self._standing.end_commit(record.step_time_s)
+
+    def abort_commit(self, why: str) -> None:
+        """Take note that a peer was lost before the step could be committed."""
+        self._give_up(self._standing.gate.newest_generation, why, has_state=True)
+
+    def note_wait(self, why: str) -> None:
+        """Take note of what the training thread is going to wait for."""
+        self._standing.note_wait(why)
+
+    def finish(self) -> None:
+        """Say that the job has come to the end of training."""
+        assert self._training is not None
+        self._write_metrics(main=False)
+        step = self._training.state.step
+        if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps"):
+            self._control.events.append("finished", worker=self._me, step=step)
+        self._standing.announce_finished()
+
+    # --- entering a generation ----------------------------------------------------------------------
+
+    def _enter(self, topology: Topology) -> None:
+        assert self._training is not None
+        had_state = self._standing.gate.has_state
+        joins = self._standing.gate.generation == 0
+        courier = self._standing.link_of(topology)
+        try:
+            moved_bytes = self._move_state(topology, courier, had_state=had_state)
+        except LinkBrokenError as error:
+            # A joiner's state is a mixture now; whoever had the job's state before still has it.
+            self._give_up(topology.generation, str(error), has_state=had_state)
+            return
+        member = topology.member(self._me)
+        if member is None:
+            self._leave(topology)
+        self._training.take_seat(
+            Seating(
+                generation=topology.generation,
+                ranges=tuple(m.vranks for m in topology.members),
+                own=[m.worker for m in topology.members].index(self._me),
+                courier=courier if len(topology.members) > 1 else None,
+            )
+        )
+        self._standing.entered(topology)
+        self._write_metrics(main=topology.members[0].worker == self._me)
+        self._tell(topology, moved_bytes, joins=joins)
+
+    def _move_state(self, topology: Topology, courier: Courier | None, *, had_state: bool) -> int:
+        assert self._training is not None
+        peers = list(topology.peers)
+        suppliers = [peers.index(w) for w in topology.suppliers]
+        receivers = [peers.index(w) for w in topology.receivers]
+        own = peers.index(self._me)
+        if courier is None or not receivers or (own not in suppliers and own not in receivers):
+            return 0
+        self._standing.note_wait(f"the state of step {topology.switch_step} to be moved")
+        state = self._training.state
+        if own in suppliers:
+            captured = state.capture()
+
+            def send(link: Link) -> None:
+                send_state(link, captured, own=own, suppliers=suppliers, receivers=receivers)
+
+            courier.submit(send).wait()
+        else:
+
+            def receive(link: Link) -> None:
+                receive_state(link, state, suppliers=suppliers, in_place=not had_state)
+
+            courier.submit(receive).wait()
+            captured = state.capture()
+        return captured.tensor_bytes
+
+    def _give_up(self, generation: int, why: str, *, has_state: bool) -> None:
+        if self._standing.give_up(generation, why, has_state=has_state):
+            self._control.events.append("link_broken", worker=self._me, generation=generation, reason=why)
+
+    def _leave(self, topology: Topology) -> None:
+        self._write_metrics(main=False)
+        self._control.events.append(
+            "left", worker=self._me, generation=topology.generation, step=topology.switch_step
+        )
+        raise Left(topology.reason)
+
+    def _stop(self, topology: Topology) -> None:
+        """Leave for good; the first leaver that is still there saves the state for all."""
+        assert self._training is not None
+        self._write_metrics(main=False)
+        while not self._control.view.status.phase.ended:
+            if self._control.is_first_alive(topology.leaving):
+                folder = self._directory / SAVE_FOLDER
+                state = self._training.state.capture()
+                save_state(
+                    folder, state, job=self._control.context.job, virtual_workers=self._virtual_workers
+                )
+                message = f"state of step {state.step} saved"
+                if self._control.end_job(JobPhase.STOPPED, message):
+                    self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
+                break
+            time.sleep(STOP_LOOK_S)
+        raise Left(topology.reason)
+
+    def _write_metrics(self, *, main: bool) -> None:
+        if main and self._metrics is None:
+            self._metrics = MetricsLog(self._directory)
+            self._metrics.recover(self._records)
+        elif not main and self._metrics is not None:
+            self._metrics.close()
+            self._metrics = None
+
+    def _tell(self, topology: Topology, moved_bytes: int, *, joins: bool) -> None:
+        now_s = time.monotonic()
+        events = self._control.events
+        if joins:
+            requested_s = self._control.context.requested_at_s
+            events.append(
+                "joined",
+                worker=self._me,
+                generation=topology.generation,
+                step=topology.switch_step,
+                latency_s=now_s - requested_s if requested_s else None,
+            )
+        elif topology.suppliers and topology.suppliers[0] == self._me:
+            events.append(
+                "switched",
+                generation=topology.generation,
+                step=topology.switch_step,
+                mode=topology.mode.value,
+                workers=len(topology.members),
+                stop_s=now_s - self._arrived_s,
+                moved_bytes=moved_bytes,
+                reason=topology.reason,
+            )

@@ -1,0 +1,282 @@
+"""The object a training script works with: `elastane.Job`.
+
+A façade. Under plain `python train.py` it runs all virtual workers in this process; in a worker that an
+agent started it takes part in an elastic job. What happens when is in `trainer`, with whom in `session`.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+
+from elastane.core.data_order import DataOrder, Tail
+from elastane.model.errors import ConfigError
+from elastane.worker.bootstrap import running_control
+from elastane.worker.context import current_context, metrics_directory
+from elastane.worker.data import FeedSettings, check_dataset
+from elastane.worker.determinism import Determinism, apply_determinism
+from elastane.worker.digest import compute_digest
+from elastane.worker.elastic import ElasticSession
+from elastane.worker.feeder import BatchFeeder
+from elastane.worker.network import torch_device
+from elastane.worker.seeding import seed_init
+from elastane.worker.session import Session, SoloSession
+from elastane.worker.signature import check_supported
+from elastane.worker.state import JobState, Stateful
+from elastane.worker.trainer import Trainer
+from elastane.worker.update import Update
+
+
+class TrainingLoader:
+    """Iterate over the batches of this worker's virtual workers, one virtual worker's batch at a time.
+
+    Its length is the number of optimizer steps in an epoch, which does not depend on the workers.
+    """
+
+    def __init__(self, trainer: Trainer, order: DataOrder) -> None:
+        self._trainer = trainer
+        self._order = order
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._trainer.batches()
+
+    def __len__(self) -> int:
+        return self._order.steps_per_epoch
+
+
+class Job:
+    """Make a training script elastic.
+
+    Args:
+        virtual_workers: N, the number of logical data-parallel ranks; fixed for the job's life. It decides
+            the results together with `seed`; the number of workers, 1..N, does not.
+        seed: decides initialisation, data order, dropout and augmentation.
+        threads: intra-op threads of every worker on CPU; part of the settings that decide the bits.
+        determinism: "placement" pins the kernels on CUDA, "off" leaves them to torch.
+
+    Raises:
+        ConfigError: N < 1, or fewer virtual workers than workers asked for.
+    """
+
+    def __init__(
+        self,
+        virtual_workers: int = 1,
+        *,
+        seed: int = 0,
+        threads: int = 1,
+        determinism: Determinism = "placement",
+    ) -> None:
+        context = current_context()
+        if context is not None and context.virtual_workers is not None:
+            virtual_workers = context.virtual_workers
+        if virtual_workers < 1:
+            raise ConfigError(
+                f"virtual_workers is {virtual_workers}; it is the number of logical data-parallel ranks, "
+                "at least 1"
+            )
+        if threads < 1:
+            raise ConfigError(f"threads is {threads}; a worker computes with at least 1 thread")
+        self.virtual_workers = virtual_workers
+        self.seed = seed
+        self.device = torch_device(context.device) if context else _own_device()
+        torch.set_num_threads(threads)
+        apply_determinism(determinism, self.device)
+        seed_init(seed)
+        control = running_control()
+        session: Session = (
+            ElasticSession(control) if control else SoloSession(virtual_workers, metrics_directory())
+        )
+        self._trainer = Trainer(seed, virtual_workers, session, self.device)
+        self._update: Update | None = None
+        self._model: nn.Module | None = None
+
+    # --- set-up -------------------------------------------------------------------------------------
+
+    def prepare(
+        self,
+        model: nn.Module,
+        *objects: Any,
+        clip_grad_norm: float | None = None,
+        grad_scaler: Any = None,
+        overlap: bool = True,
+        warm_up: Callable[[nn.Module, Any], Tensor] | None = None,
+    ) -> tuple[Any, ...]:
+        """Take over a model and its optimizers and schedulers; return them in the same order.
+
+        They are the same objects: their `step` now counts once per step of the job.
+
+        Args:
+            model: on `job.device`.
+            objects: optimizers and learning-rate schedulers, in any order.
+            clip_grad_norm: largest norm of the reduced gradient.
+            grad_scaler: a torch GradScaler; it acts on the reduced gradient.
+            overlap: reduce gradients while the backward pass runs. False allows several backward passes
+                per batch.
+            warm_up: computes a loss of (model, batch); lets a joining worker rehearse a step before it takes
+                part. By default model(first element of the batch) is tried.
+
+        Raises:
+            ConfigError: called twice, or an object is neither optimizer nor scheduler.
+            UnsupportedModelError: the model cannot be trained exactly; the message says why.
+        """
+        if self._update is not None:
+            raise ConfigError("job.prepare was called twice; give it all optimizers and schedulers at once")
+        optimizers = [o for o in objects if isinstance(o, torch.optim.Optimizer)]
+        schedulers = [o for o in objects if not isinstance(o, torch.optim.Optimizer)]
+        _check_objects(optimizers, schedulers)
+        state = JobState(device=self.device, models=[model], optimizers=optimizers, schedulers=schedulers)
+        if grad_scaler is not None:
+            state.register("elastane.grad_scaler", grad_scaler)
+        check_supported(state, self.virtual_workers)
+        self._update = Update(
+            model,
+            optimizers,
+            schedulers,
+            grad_scaler=grad_scaler,
+            clip_grad_norm=clip_grad_norm,
+            warm_up=warm_up,
+        )
+        self._trainer.equip(model, state, self._update, overlap=overlap)
+        return (model, *objects)
+
+    def loader(
+        self,
+        dataset: Any,
+        batch_size: int,
+        *,
+        shuffle: bool = True,
+        tail: Literal["exact", "drop", "pad"] = "exact",
+        **settings: Any,
+    ) -> TrainingLoader:
+        """Return the loader of the training data.
+
+        Args:
+            dataset: map-style data set, not a DataLoader.
+            batch_size: samples per virtual worker and step, as in DDP.
+            shuffle: a new order each epoch, DistributedSampler's.
+            tail: what happens to samples that do not fill the last step: "exact" trains each once and weights
+                the short batches, "drop" leaves them out, "pad" repeats samples as DistributedSampler does.
+            settings: num_workers, collate_fn, pin_memory, prefetch_factor, worker_init_fn,
+                multiprocessing_context and timeout_s, as in torch's DataLoader.
+
+        Raises:
+            ConfigError: batch_size < 1, a data set shorter than one step, an unknown setting.
+            UnsupportedModelError: an iterable-style data set.
+        """
+        order = DataOrder(
+            samples=check_dataset(dataset),
+            virtual_workers=self.virtual_workers,
+            batch_size=batch_size,
+            tail=_tail(tail),
+        )
+        feed = _feed_settings(shuffle, settings)
+        self._trainer.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
+        return TrainingLoader(self._trainer, order)
+
+    def register(self, name: str, obj: Stateful) -> Self:
+        """Replicate `obj` (anything with state_dict and load_state_dict) with the rest of the state.
+
+        Raises:
+            ConfigError: the name is taken, or `prepare` has not been called.
+        """
+        self._trainer.state.register(name, obj)
+        return self
+
+    def on_reduced(self, hook: Callable[[], object]) -> None:
+        """Call `hook` once per step, when every `p.grad` is the reduced gradient, before clipping."""
+        self._prepared().reduced_hooks.append(hook)
+
+    def on_commit(self, hook: Callable[[], object]) -> None:
+        """Call `hook` once per step after optimizer and scheduler, for example to update an EMA."""
+        self._prepared().commit_hooks.append(hook)
+
+    # --- the loop -----------------------------------------------------------------------------------
+
+    def epochs(self, count: int, *, max_steps: int | None = None) -> Iterator[int]:
+        """Yield the epochs that are still to be trained, 0..count-1.
+
+        In a worker that joins, the first one is the epoch the job is in by then.
+
+        Args:
+            count: epochs of the whole training.
+            max_steps: end training after so many steps, wherever in an epoch that is.
+
+        Raises:
+            Left: this worker was asked to leave, or the job to stop. A SystemExit: `finally` blocks run.
+        """
+        if count < 0:
+            raise ConfigError(f"job.epochs({count}): the number of epochs cannot be negative")
+        return self._trainer.epochs(count, max_steps)
+
+    def log(self, **values: float | Tensor) -> None:
+        """Log numbers of this virtual worker's batch; they are averaged over all N, weighted by samples."""
+        if self._trainer.in_body:
+            self._trainer.log({name: _detached(value) for name, value in values.items()})
+
+    # --- where we are -------------------------------------------------------------------------------
+
+    @property
+    def is_main(self) -> bool:
+        """Tell whether this worker owns virtual worker 0."""
+        return self._trainer.is_main
+
+    @property
+    def step(self) -> int:
+        """Return the number of steps committed so far."""
+        return self._trainer.state.step
+
+    @property
+    def epoch(self) -> int:
+        """Return the epoch of the next step."""
+        return self._trainer.position.epoch
+
+    def digest(self) -> str:
+        """Return a sha256 over all parameters, buffers, optimizer, scheduler and registered state."""
+        return compute_digest(self._trainer.state.capture())
+
+    def _prepared(self) -> Update:
+        if self._update is None:
+            raise ConfigError("call job.prepare(model, optimizer, ...) first")
+        return self._update
+
+
+def _own_device() -> torch.device:
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _detached(value: float | Tensor) -> float | Tensor:
+    # A tensor's number is taken at the commit, so that logging does not wait for the device.
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def _tail(text: str) -> Tail:
+    try:
+        return Tail(text)
+    except ValueError:
+        known = ", ".join(repr(t.value) for t in Tail)
+        raise ConfigError(f"tail={text!r} is unknown; use one of {known}") from None
+
+
+def _feed_settings(shuffle: bool, settings: dict[str, Any]) -> FeedSettings:
+    try:
+        return FeedSettings(shuffle=shuffle, **settings)
+    except TypeError:
+        known = {"num_workers", "collate_fn", "pin_memory", "prefetch_factor", "worker_init_fn"}
+        known |= {"multiprocessing_context", "timeout_s"}
+        unknown = sorted(set(settings) - known)
+        raise ConfigError(
+            f"job.loader does not know {', '.join(unknown)}; beside dataset, batch_size, shuffle and tail it "
+            f"takes {', '.join(sorted(known))}"
+        ) from None
+
+
+def _check_objects(optimizers: list[Any], schedulers: list[Any]) -> None:
+    if not optimizers:
+        raise ConfigError("job.prepare needs the optimizer too: job.prepare(model, optimizer, scheduler)")
+    for scheduler in schedulers:
+        if not (hasattr(scheduler, "step") and hasattr(scheduler, "load_state_dict")):
+            raise ConfigError(
+                f"job.prepare was given a {type(scheduler).__name__}, which is neither an optimizer nor a "
+                "scheduler; use job.register for other objects with a state"
+            )

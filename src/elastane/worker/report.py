@@ -1,0 +1,57 @@
+"""What the members tell each other with every step, beside gradients: a few bytes that ride along.
+
+Everybody computes the same record of the step from the same reports, so anybody can write it down.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+
+class VrankReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tell what one virtual worker did in a step."""
+
+    vrank: int
+    samples: int
+    values: dict[str, float]
+    """What the script logged."""
+
+
+class StepReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Tell what one worker did in a step."""
+
+    vranks: list[VrankReport]
+    optimizer_calls: list[int]
+    """Calls of each optimizer's step in the first virtual worker's part of the loop body."""
+    scheduler_calls: list[int]
+    compute_s: float
+    """Own compute time of all its virtual workers: forward until the last gradient, without waiting."""
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(StepReport)
+
+
+def pack_report(report: StepReport) -> bytes:
+    """Encode a report for the other members."""
+    return _encoder.encode(report)
+
+
+def unpack_reports(payloads: Iterable[bytes]) -> list[StepReport]:
+    """Decode all members' reports, in topology order."""
+    return [_decoder.decode(payload) for payload in payloads]
+
+
+def average_values(reports: Sequence[StepReport]) -> dict[str, float]:
+    """Average every logged value over the virtual workers that logged it, weighted by their samples.
+
+    The sums run in the order of virtual workers, whoever trained them, so the bits are always the same.
+    """
+    sums: dict[str, float] = {}
+    weights: dict[str, int] = {}
+    for report in reports:
+        for vrank in report.vranks:
+            for name, value in vrank.values.items():
+                sums[name] = sums.get(name, 0.0) + value * vrank.samples
+                weights[name] = weights.get(name, 0) + vrank.samples
+    return {name: sums[name] / weights[name] for name in sums}

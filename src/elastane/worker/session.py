@@ -1,0 +1,149 @@
+"""How a training loop meets the rest of its job: alone, or as a worker of an elastic job.
+
+`Trainer` calls a session at step boundaries and around commits; `SoloSession` answers at once, an
+`ElasticSession` may switch generations, move state, send the worker away or ask to repeat a step.
+"""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from elastane.model.topology import VrankRange
+from elastane.observe.metrics import MetricsLog, MetricsRecord
+from elastane.worker.courier import Courier
+from elastane.worker.state import JobState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seating:
+    """Tell a trainer its part in a generation.
+
+    Attributes:
+        generation: number of the generation; 0 when alone.
+        ranges: virtual workers of all members, in topology order.
+        own: this worker's position in `ranges`.
+        courier: over which members exchange tensors; None for a lone member.
+    """
+
+    generation: int
+    ranges: tuple[VrankRange, ...]
+    own: int
+    courier: Courier | None
+
+    @property
+    def vranks(self) -> VrankRange:
+        """Return this worker's virtual workers."""
+        return self.ranges[self.own]
+
+    @property
+    def is_main(self) -> bool:
+        """Tell whether this worker owns virtual worker 0."""
+        return self.vranks.start == 0
+
+
+class Training(Protocol):
+    """Be what a session needs of a trainer."""
+
+    @property
+    def virtual_workers(self) -> int:
+        """Return N."""
+        ...
+
+    @property
+    def state(self) -> JobState:
+        """Return the replicated state."""
+        ...
+
+    def take_seat(self, seating: Seating) -> None:
+        """Train from now on as `seating` says, from the state as it is now."""
+        ...
+
+    def warm_up(self) -> str:
+        """Run a batch whose results are thrown away; return why it could not be done, or ""."""
+        ...
+
+
+class Session(Protocol):
+    """Be the rest of the job to one training loop."""
+
+    @property
+    def joining(self) -> bool:
+        """Tell whether this worker joins a job that trains already."""
+        ...
+
+    def begin(self, training: Training) -> None:
+        """Take part; returns when the first step may begin. Raises Left."""
+        ...
+
+    def pass_boundary(self) -> None:
+        """Return when the step after `state.step` steps may begin, in whatever generation. Raises Left."""
+        ...
+
+    def begin_commit(self) -> bool:
+        """Tell whether the step in flight may be committed; if not it is dropped and repeated."""
+        ...
+
+    def check_lease(self) -> None:
+        """Raise Left if others may think this worker gone."""
+        ...
+
+    def end_commit(self, record: MetricsRecord) -> None:
+        """Take note of a committed step."""
+        ...
+
+    def abort_commit(self, why: str) -> None:
+        """Take note that a peer was lost before the step could be committed."""
+        ...
+
+    def note_wait(self, why: str) -> None:
+        """Take note of what the training thread is going to wait for."""
+        ...
+
+    def finish(self) -> None:
+        """Take note that training has come to its end."""
+        ...
+
+
+class SoloSession:
+    """Run all virtual workers in this process: the reference that every placement must equal."""
+
+    joining = False
+
+    def __init__(self, virtual_workers: int, metrics_directory: Path | None) -> None:
+        self._virtual_workers = virtual_workers
+        self._metrics: MetricsLog | None = None
+        if metrics_directory is not None:
+            metrics_directory.mkdir(parents=True, exist_ok=True)
+            self._metrics = MetricsLog(metrics_directory)
+
+    def begin(self, training: Training) -> None:
+        """Seat all virtual workers here."""
+        whole = VrankRange(0, self._virtual_workers)
+        training.take_seat(Seating(generation=0, ranges=(whole,), own=0, courier=None))
+
+    def pass_boundary(self) -> None:
+        """Go on: there is nobody to wait for."""
+
+    def begin_commit(self) -> bool:
+        """Agree: there is nobody to lose."""
+        return True
+
+    def check_lease(self) -> None:
+        """Go on: there is no lease."""
+
+    def end_commit(self, record: MetricsRecord) -> None:
+        """Write the step down."""
+        if self._metrics is not None:
+            self._metrics.append(record)
+
+    def abort_commit(self, why: str) -> None:
+        """Never be called: a lone worker has no peers."""
+        raise AssertionError(why)
+
+    def note_wait(self, why: str) -> None:
+        """Go on."""
+
+    def finish(self) -> None:
+        """Close the metrics."""
+        if self._metrics is not None:
+            self._metrics.close()

@@ -1,0 +1,230 @@
+"""Where a worker stands: the state that its training thread and its control thread share, under one lock.
+
+The training thread asks at step boundaries and around commits and waits here, and only here, for the
+others. The control thread changes what it is told. Both are thin: the rules are in `core.gate`.
+"""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from msgspec import structs
+
+from elastane.core.gate import ProposalId, StepGate, Switch, Wait
+from elastane.core.member import Candidate, LinkPhase, LocalState, Quit
+from elastane.model.records import Ack, MemberRecord, WorkerPhase
+from elastane.model.topology import Topology
+from elastane.worker.courier import Courier
+
+EXIT_FENCED = 75
+"""Exit code of a worker that stopped because the others go on without it (EX_TEMPFAIL of sysexits.h)."""
+LOOK_AGAIN_S = 1.0
+"""A waiting training thread looks around this often even if nobody notifies it."""
+
+
+class Left(SystemExit):
+    """End a worker that was asked to leave, or whose job was stopped: a SystemExit, usually with code 0."""
+
+    def __init__(self, reason: str, code: int = 0) -> None:
+        super().__init__(code)
+        self.reason = reason
+
+
+class Standing:
+    """Share a worker's state between its two threads.
+
+    Args:
+        record: what the worker says of itself at first.
+        wake: called, from any thread, when the control thread should look at once.
+
+    Attributes:
+        changed: the lock; held whenever `gate`, `local`, `record` or a link is touched.
+        links: candidate and committed links that have not been entered, by proposal.
+        waiting: what the training thread waits for and since when (monotonic); None while it does not.
+    """
+
+    def __init__(self, record: MemberRecord, wake: Callable[[], None]) -> None:
+        self.changed = threading.Condition()
+        self.gate = StepGate()
+        self.local = LocalState(worker=record.worker)
+        self.record = record
+        self.links: dict[ProposalId, Courier | None] = {}
+        self.waiting: tuple[str, float] | None = None
+        self.step_time_s = 0.0
+        self._running: Courier | None = None
+        self._quit: Quit | None = None
+        self._wake = wake
+
+    # --- for the training thread --------------------------------------------------------------------
+
+    def announce_ready(self, virtual_workers: int, committed: int) -> None:
+        """Say that this worker can take part; `committed` is the step that its own state stands at."""
+        with self.changed:
+            self.gate.committed = committed
+            self.local = replace(self.local, ready=True)
+            self._note(phase=WorkerPhase.READY, virtual_workers=virtual_workers, committed_step=committed)
+        self._wake()
+
+    def await_turn(self, step: int) -> Topology | None:
+        """Wait at the boundary before `step`; return a generation to enter, or None to begin the step.
+
+        Raises:
+            Left: the worker is to go.
+        """
+        with self.changed:
+            while True:
+                self._leave_if_told()
+                answer = self.gate.try_begin(step)
+                if not isinstance(answer, Wait):
+                    self.waiting = None
+                    return answer.topology if isinstance(answer, Switch) else None
+                self.note_wait(answer.why)
+                self.changed.wait(LOOK_AGAIN_S)
+
+    def note_wait(self, why: str) -> None:
+        """Remember what the training thread waits for, so that a long wait can be explained."""
+        if self.waiting is None or self.waiting[0] != why:
+            self.waiting = (why, time.monotonic())
+
+    def begin_commit(self) -> bool:
+        """Ask to commit the step in flight; False: drop it, it will be repeated. Raises Left."""
+        with self.changed:
+            self._leave_if_told()
+            return self.gate.begin_commit()
+
+    def end_commit(self, step_time_s: float) -> None:
+        """Record that the step in flight is committed."""
+        with self.changed:
+            self.gate.end_commit()
+            self.step_time_s = step_time_s
+            halted = self.gate.halted
+        if halted:
+            self._wake()
+
+    def link_of(self, topology: Topology) -> Courier | None:
+        """Return the courier of a generation that is being entered; None if it has one peer only."""
+        with self.changed:
+            return self.links.get(ProposalId.of(topology))
+
+    def entered(self, topology: Topology) -> None:
+        """Record that the training thread holds the state of `topology` and uses its link from now on."""
+        with self.changed:
+            old, self._running = self._running, self.links.pop(ProposalId.of(topology), None)
+            self.gate.entered(topology)
+            self.local = replace(self.local, candidate=None)
+            self._note(
+                phase=WorkerPhase.TRAINING,
+                generation=topology.generation,
+                committed_step=self.gate.committed,
+            )
+        if old is not None:
+            old.close()
+        self._wake()
+
+    def give_up(self, generation: int, why: str, *, has_state: bool) -> bool:
+        """Record that a commit, or the entry into `generation`, failed since a peer was lost.
+
+        Returns:
+            Whether this is news, to be logged.
+        """
+        with self.changed:
+            self.gate.switch_failed(has_state=has_state)
+            self.gate.halt()
+            self._abandon_links(why)
+            news = self.local.broken < generation
+            if news:
+                self.local = replace(self.local, broken=generation)
+                self._note(broken=generation)
+        self._wake()
+        return news
+
+    def announce_finished(self) -> None:
+        """Say that this worker has come to the end of training."""
+        with self.changed:
+            self.local = replace(self.local, finished=True)
+            self._note(phase=WorkerPhase.FINISHED, committed_step=self.gate.committed)
+        self._wake()
+
+    def close(self) -> None:
+        """Give all links back."""
+        with self.changed:
+            for courier in (self._running, *self.links.values()):
+                if courier is not None:
+                    courier.close()
+            self._running = None
+            self.links.clear()
+
+    # --- for the control thread, under `changed` ------------------------------------------------------
+
+    def tell_to_quit(self, order: Quit) -> bool:
+        """Make the training thread leave at its next boundary; tell whether this is news."""
+        with self.changed:
+            if self._quit is not None:
+                return False
+            self._quit = order
+            if not order.clean:
+                self.gate.halt()
+                self._abandon_links(order.reason)
+            self.changed.notify_all()
+            return True
+
+    def set_candidate(self, candidate: Candidate | None) -> None:
+        """Follow another proposal, or none; what was built or promised for an older one is dropped."""
+        keep = ProposalId.of(self.gate.pending) if self.gate.pending else None
+        for proposal in [p for p in self.links if p != keep]:
+            courier = self.links.pop(proposal)
+            if courier is not None:
+                courier.close()
+        self.gate.withdraw()
+        self.local = replace(self.local, candidate=candidate)
+        self.changed.notify_all()
+
+    def keep_link(self, proposal: ProposalId, courier: Courier | None, why: str) -> None:
+        """Take the outcome of building a link: a courier (None for a lone peer), or why it failed."""
+        with self.changed:
+            candidate = self.local.candidate
+            if candidate is None or candidate.proposal != proposal:
+                if courier is not None:
+                    courier.close()
+                return
+            phase = LinkPhase.FAILED if why else LinkPhase.CONNECTED
+            if not why:
+                self.links[proposal] = courier
+            self.local = replace(self.local, candidate=Candidate(proposal=proposal, phase=phase, why=why))
+        self._wake()
+
+    def halt(self, why: str) -> None:
+        """Commit nothing more in the present generation and wake whoever waits for its link."""
+        self.gate.halt()
+        self._abandon_links(why)
+        self.changed.notify_all()
+
+    def report_broken(self, generation: int) -> None:
+        """Tell the leader that `generation` cannot be reached or go on."""
+        self.local = replace(self.local, broken=generation)
+        self._note(broken=generation)
+
+    def acknowledged(self, proposal: ProposalId, ack: Ack) -> None:
+        """Remember what was written last, so that it is written once."""
+        self.local = replace(self.local, acked=(proposal, ack))
+
+    def registered(self) -> None:
+        """Remember that the worker's record is in the store: a view without it means loss from now on."""
+        self.local = replace(self.local, registered=True)
+
+    def refresh_progress(self) -> None:
+        """Bring the record's progress up to date."""
+        self._note(committed_step=self.gate.committed, step_time_s=self.step_time_s)
+
+    def _note(self, **changes: object) -> None:
+        self.record = structs.replace(self.record, **changes)
+
+    def _abandon_links(self, why: str) -> None:
+        for courier in (self._running, *self.links.values()):
+            if courier is not None:
+                courier.abandon(why)
+
+    def _leave_if_told(self) -> None:
+        if self._quit is not None:
+            raise Left(self._quit.reason, 0 if self._quit.clean else EXIT_FENCED)

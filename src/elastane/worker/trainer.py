@@ -1,0 +1,372 @@
+"""The training loop's inside: what happens between two batches that the user's loop sees.
+
+Theory of operation. The loop asks for the next batch. If the body for one has just run, its virtual
+worker is done; after the last local one the step is committed: gradients reduced, optimizer and
+scheduler stepped, values averaged. Nothing is applied earlier, so the whole body of a step sees the
+state before the step, wherever each virtual worker runs. Then the boundary is passed, where the
+session may change the topology, and the next virtual worker's batch is fetched under its own seeds.
+A step that cannot be committed, since a peer was lost, is dropped and its batches come again.
+
+This module knows no store, no processes and no topology change: see `session`.
+"""
+
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import nn
+
+from elastane.core.data_order import DataOrder
+from elastane.model.errors import ConfigError, ElastaneError, LinkBrokenError, UnsupportedModelError
+from elastane.observe.metrics import MetricsRecord
+from elastane.worker.courier import Courier
+from elastane.worker.feeder import BatchFeeder
+from elastane.worker.reducer import GradientReducer
+from elastane.worker.report import StepReport, VrankReport, average_values, pack_report, unpack_reports
+from elastane.worker.seeding import seed_step
+from elastane.worker.session import Seating, Session
+from elastane.worker.state import JobState
+from elastane.worker.update import NO_CALLS, Calls, Update
+
+
+@dataclass(slots=True)
+class Position:
+    """Hold where in the data the job stands; part of the replicated state."""
+
+    epoch: int = 0
+    epoch_step: int = 0
+
+    def state_dict(self) -> dict[str, int]:
+        """Return both counters."""
+        return {"epoch": self.epoch, "epoch_step": self.epoch_step}
+
+    def load_state_dict(self, state: dict[str, int], /) -> None:
+        """Take both counters over."""
+        self.epoch, self.epoch_step = state["epoch"], state["epoch_step"]
+
+
+@dataclass(slots=True)
+class _Body:
+    """Hold what is known of the part of the loop body that runs for one virtual worker."""
+
+    vrank: int
+    samples: int
+    began_s: float
+    values: dict[str, Any] = field(default_factory=dict)
+    folded: bool = False
+    compute_s: float = 0.0
+    calls: Calls = NO_CALLS
+
+
+class Trainer:
+    """Run the virtual workers of one job that are seated in this process.
+
+    Args:
+        seed: the job's seed.
+        virtual_workers: N.
+        session: the rest of the job.
+        device: where model and batches are.
+    """
+
+    def __init__(self, seed: int, virtual_workers: int, session: Session, device: torch.device) -> None:
+        self.seed = seed
+        self.virtual_workers = virtual_workers
+        self.device = device
+        self.position = Position()
+        self._session = session
+        self._state: JobState | None = None
+        self._update: Update | None = None
+        self._reducer: GradientReducer | None = None
+        self._data: tuple[BatchFeeder, DataOrder] | None = None
+        self._max_steps: int | None = None
+        self._seating: Seating | None = None
+        self._begun = False
+        self._body: _Body | None = None
+        self._done: list[_Body] = []
+        self._next_vrank = 0
+        self._step_began_s = time.monotonic()
+        self._yielded_epoch: int | None = None
+
+    # --- set-up -------------------------------------------------------------------------------------
+
+    def equip(self, model: nn.Module, state: JobState, update: Update, *, overlap: bool) -> None:
+        """Take what `Job.prepare` was given."""
+        state.register("elastane.position", self.position)
+        self._state = state
+        self._update = update
+        self._reducer = GradientReducer(model, self.virtual_workers, overlap=overlap)
+        update.attach(self)
+
+    def feed_from(self, feeder: BatchFeeder, order: DataOrder) -> None:
+        """Take the training data. Raise ConfigError if there are some already."""
+        if self._data is not None:
+            raise ConfigError("job.loader was called twice; a job trains on one loader, made before the loop")
+        self._data = (feeder, order)
+
+    @property
+    def state(self) -> JobState:
+        """Return the replicated state. Raise ConfigError before `Job.prepare`."""
+        if self._state is None:
+            raise ConfigError("call job.prepare(model, optimizer, ...) before the training loop")
+        return self._state
+
+    @property
+    def feeder(self) -> BatchFeeder:
+        """Return the source of training batches. Raise ConfigError before `Job.loader`."""
+        return self._known_data()[0]
+
+    @property
+    def order(self) -> DataOrder:
+        """Return which samples are trained when. Raise ConfigError before `Job.loader`."""
+        return self._known_data()[1]
+
+    def _known_data(self) -> tuple[BatchFeeder, DataOrder]:
+        if self._data is None:
+            raise ConfigError("call job.loader(dataset, batch_size) before the training loop")
+        return self._data
+
+    @property
+    def seating(self) -> Seating:
+        """Return this worker's part in the present generation."""
+        assert self._seating is not None, "a trainer has a seat from its first epoch on"
+        return self._seating
+
+    @property
+    def is_main(self) -> bool:
+        """Tell whether this worker owns virtual worker 0; nobody does before the first epoch."""
+        return self._seating is not None and self._seating.is_main
+
+    @property
+    def in_body(self) -> bool:
+        """Tell whether the user's loop body is running for a virtual worker."""
+        return self._body is not None
+
+    @property
+    def courier(self) -> Courier | None:
+        """Return the courier to the other members; None for a lone one."""
+        return self._seating.courier if self._seating else None
+
+    # --- for the session ----------------------------------------------------------------------------
+
+    def take_seat(self, seating: Seating) -> None:
+        """Train from now on as `seating` says, from the state as it is now."""
+        assert self._reducer is not None
+        self._seating = seating
+        self._restart_step()
+        self._reducer.buffers_changed()
+        self._reducer.enter(seating.ranges, seating.own, seating.courier)
+        self._reschedule()
+
+    def warm_up(self) -> str:
+        """Run forward, backward and an optimizer step on a batch whose results are thrown away.
+
+        Returns:
+            Why it could not be done: the model may need more than the batch's first element; "" if it was.
+        """
+        assert self._update is not None
+        batch = self.feeder.fetch(0, 0, 0)
+        try:
+            self._update.rehearse(batch)
+        except Exception as error:  # noqa: BLE001 - the model is the user's: any error means no warm-up
+            return f"{type(error).__name__}: {error}"
+        return ""
+
+    # --- for the job --------------------------------------------------------------------------------
+
+    def epochs(self, count: int, max_steps: int | None = None) -> Iterator[int]:
+        """Yield the epochs that are still to be trained: of 0..count-1, and up to `max_steps` steps."""
+        if self._begun:
+            raise ConfigError("job.epochs was called twice; a job has one training loop")
+        self._begun = True
+        self._max_steps = max_steps
+        self.feeder.end_after(count)
+        self._session.begin(self)
+        while self.position.epoch < count and not self._all_steps_done:
+            self._yielded_epoch = self.position.epoch
+            yield self.position.epoch
+            self._close_epoch()
+        self._yielded_epoch = None
+        self.feeder.close()
+        self._session.finish()
+
+    def batches(self) -> Iterator[Any]:
+        """Yield the batches of this worker's virtual workers until the epoch ends."""
+        if self._yielded_epoch is None:
+            raise ConfigError(
+                "the loader was iterated outside job.epochs; write: "
+                "for epoch in job.epochs(n): for batch in loader: ..."
+            )
+        while (batch := self._next_batch()) is not None:
+            yield batch[0]
+
+    @property
+    def _all_steps_done(self) -> bool:
+        return self._max_steps is not None and self.state.step >= self._max_steps
+
+    @property
+    def _epoch_done(self) -> bool:
+        # A worker that was a step behind may be sent the state of the next epoch's start.
+        position = self.position
+        return (
+            position.epoch != self._yielded_epoch
+            or position.epoch_step >= self.order.steps_per_epoch
+            or self._all_steps_done
+        )
+
+    def log(self, values: dict[str, Any]) -> None:
+        """Remember values of the virtual worker whose body runs."""
+        assert self._body is not None
+        self._body.values.update(values)
+
+    def fold(self) -> None:
+        """Take the virtual worker's gradients: called by the first optimizer's step in the body."""
+        body = self._body
+        assert body is not None
+        assert self._reducer is not None
+        if body.folded:
+            return
+        body.folded = True
+        body.compute_s = time.monotonic() - body.began_s
+        try:
+            self._reducer.end_vrank()
+        except LinkBrokenError as error:
+            self._session.abort_commit(str(error))
+
+    # --- one turn of the loop -----------------------------------------------------------------------
+
+    def _next_batch(self) -> tuple[Any] | None:
+        """Return the next batch, in a tuple since a batch may be anything; None at the end of the epoch."""
+        if self._body is not None:
+            self._close_body()
+        while True:
+            if self._next_vrank == self.seating.vranks.stop:
+                self._commit()
+            if not self._done and not self._pass_boundary():
+                return None
+            batch = self._open_body()
+            if batch is not None:
+                return batch
+
+    def _pass_boundary(self) -> bool:
+        """Stand between two steps; tell whether another step of this epoch begins."""
+        if self._epoch_done:
+            return False
+        self._session.pass_boundary()
+        self._step_began_s = time.monotonic()
+        return not self._epoch_done
+
+    def _open_body(self) -> tuple[Any] | None:
+        """Begin the next virtual worker's part; None if it has no sample in the epoch's last step."""
+        assert self._reducer is not None
+        assert self._update is not None
+        vrank, epoch, epoch_step = self._next_vrank, self.position.epoch, self.position.epoch_step
+        samples = len(self.order.positions(epoch_step, vrank))
+        batch = self.feeder.fetch(epoch, epoch_step, vrank) if samples else None
+        nominal = self.order.batch_size
+        self._reducer.begin_vrank(
+            vrank, weight=samples / nominal, total_weight=self.order.step_samples(epoch_step) / nominal
+        )
+        self._update.begin_body()
+        self._body = _Body(vrank, samples, time.monotonic())
+        self._next_vrank += 1
+        if not samples:
+            self.fold()
+            self._close_body()
+            return None
+        seed_step(self.seed, self.state.step, vrank)
+        return (batch,)
+
+    def _close_body(self) -> None:
+        assert self._update is not None
+        body, self._body = self._body, None
+        assert body is not None
+        if not body.folded:
+            raise UnsupportedModelError(
+                f"optimizer.step() was not called in the loop body of step {self.state.step}, virtual worker "
+                f"{body.vrank}; call it once for every batch (accumulate by more virtual workers instead)"
+            )
+        body.calls = self._update.counts()
+        self._done.append(body)
+
+    def _commit(self) -> None:
+        """Apply the step that all virtual workers have done their part of, or drop it to be repeated."""
+        assert self._update is not None
+        reports = self._reduce()
+        if reports is None:
+            self._drop()
+            return
+        self._session.check_lease()
+        self._update.apply(reports[0].optimizer_calls, reports[0].scheduler_calls)
+        record = self._record(reports)
+        self.state.step += 1
+        self.position.epoch_step += 1
+        self._session.end_commit(record)
+        self._restart_step()
+
+    def _reduce(self) -> list[StepReport] | None:
+        assert self._reducer is not None
+        if not self._session.begin_commit():
+            return None
+        self._session.note_wait(f"the gradients of step {self.state.step} from the other workers")
+        try:
+            return unpack_reports(self._reducer.finish(pack_report(self._report())))
+        except LinkBrokenError as error:
+            self._session.abort_commit(str(error))
+            return None
+
+    def _report(self) -> StepReport:
+        vranks = [
+            VrankReport(b.vrank, b.samples, {name: float(v) for name, v in b.values.items()})
+            for b in self._done
+        ]
+        return StepReport(
+            vranks,
+            list(self._done[0].calls.optimizers),
+            list(self._done[0].calls.schedulers),
+            sum(b.compute_s for b in self._done),
+        )
+
+    def _record(self, reports: list[StepReport]) -> MetricsRecord:
+        now_s = time.monotonic()
+        return MetricsRecord(
+            step=self.state.step,
+            epoch=self.position.epoch,
+            at_s=time.time(),
+            generation=self.seating.generation,
+            workers=len(self.seating.ranges),
+            step_time_s=now_s - self._step_began_s,
+            samples=sum(v.samples for r in reports for v in r.vranks),
+            values=average_values(reports),
+        )
+
+    def _drop(self) -> None:
+        assert self._reducer is not None
+        self._reducer.discard()
+        self._restart_step()
+        self._reschedule()
+
+    def _restart_step(self) -> None:
+        self._done.clear()
+        self._next_vrank = self.seating.vranks.start
+
+    def _reschedule(self) -> None:
+        self.feeder.schedule(self.position.epoch, self.position.epoch_step, self.seating.vranks)
+
+    def _close_epoch(self) -> None:
+        """Go on to the next epoch after the user's loop has left this one, at its end or by `break`."""
+        if self._body is not None:
+            self._close_body()
+        if self._done and self._next_vrank == self.seating.vranks.stop:
+            self._commit()
+        if self._done:
+            raise ElastaneError(
+                f"the loop was left in the middle of step {self.state.step}, before all virtual workers had "
+                "their batch; to stop early use job.epochs(count, max_steps=...), or break between epochs on "
+                "something that is equal on all workers"
+            )
+        if self.position.epoch == self._yielded_epoch:
+            self.position.epoch += 1
+            self.position.epoch_step = 0
+            self._reschedule()
