@@ -3,7 +3,7 @@
 Theory of operation. One loop, one thread: take what the launcher tells, write exit notices, read the whole
 job, let `plan_staffing` compare, do what it says, sleep until something happens. Nothing is remembered
 between turns but what only this node can know (its processes, and when it saw what). A second thread
-(`Presence`) watches the store and keeps the agent's record alive. Decisions are in `core/staffing.py`, not here.
+(`Presence`) watches the store and keeps the agent's record alive. Decisions are in `core/staffing.py`.
 """
 
 import logging
@@ -80,9 +80,9 @@ class Agent:
         if info is None:
             raise JobNotFoundError(f"no job {place.job!r} in {place.store_url}; `elastane ps` lists the jobs")
         holder = store.get(name_key(info.name))
-        if holder is not None and holder.value.decode() != place.job:
+        if holder is not None and (owner := holder.value.decode()) != place.job:
             raise JobStateError(
-                f"the name {info.name!r} of job {place.job} belongs to the living job {holder.value.decode()} now"
+                f"the name {info.name!r} of job {place.job} now belongs to job {owner}, which lives"
             )
         record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices)
         presence = Presence(

@@ -13,7 +13,7 @@ _NVIDIA_DEVICES = Path("/proc/driver/nvidia/gpus")
 """One folder a device while the NVIDIA driver is loaded."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
 _SLOTS_WITHOUT_N = 64
-"""Processor shares while N is not known yet: an empty one costs nothing, one too few would bar a scale-out."""
+"""Processor shares while N is not known yet: empty ones cost nothing, one too few bars a scale-out."""
 
 
 def name_cpu_slots(count: int) -> tuple[DeviceId, ...]:
@@ -41,8 +41,7 @@ def count_cuda_devices(environment: Mapping[str, str], drivers: Path = _NVIDIA_D
     if visible is not None:
         listed = [part.strip() for part in visible.split(",")]
         # CUDA ignores everything from the first invalid entry on; "-1" is the usual way to hide all.
-        invalid = next((i for i, part in enumerate(listed) if part in ("", "-1")), len(listed))
-        return invalid
+        return next((i for i, part in enumerate(listed) if part in ("", "-1")), len(listed))
     return len(list(drivers.iterdir())) if drivers.is_dir() else 0
 
 

@@ -1,0 +1,45 @@
+"""Which devices a node offers."""
+
+from pathlib import Path
+
+import pytest
+
+from elastane.agent.devices import compute_cpu_slots, count_cuda_devices, name_cpu_slots, name_cuda_devices
+from elastane.model.errors import ConfigError
+
+
+def test_processor_shares_and_accelerators_are_numbered_from_zero() -> None:
+    assert name_cpu_slots(2) == ("cpu:0", "cpu:1")
+    assert name_cuda_devices(2) == ("cuda:0", "cuda:1")
+    assert name_cuda_devices(0) == ()
+
+
+def test_a_node_without_shares_is_refused() -> None:
+    with pytest.raises(ConfigError, match="0 processor shares asked for"):
+        name_cpu_slots(0)
+
+
+@pytest.mark.parametrize(
+    ("cores", "wanted", "virtual_workers", "slots"),
+    [(2, 1, 8, 8), (16, 1, 8, 16), (2, 12, 8, 12), (2, 1, None, 64), (96, 1, None, 96)],
+)
+def test_there_is_a_share_for_every_worker_the_job_may_want(
+    cores: int, wanted: int, virtual_workers: int | None, slots: int
+) -> None:
+    assert compute_cpu_slots(cores, wanted, virtual_workers) == slots
+
+
+@pytest.mark.parametrize(
+    ("visible", "count"), [("", 0), ("-1", 0), ("0", 1), ("2,3", 2), ("0,-1,1", 1), ("GPU-a, GPU-b", 2)]
+)
+def test_the_environment_says_which_accelerators_are_visible(
+    tmp_path: Path, visible: str, count: int
+) -> None:
+    assert count_cuda_devices({"CUDA_VISIBLE_DEVICES": visible}, tmp_path) == count
+
+
+def test_else_the_driver_says_how_many_there_are(tmp_path: Path) -> None:
+    assert count_cuda_devices({}, tmp_path / "missing") == 0
+    for bus in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / bus).mkdir()
+    assert count_cuda_devices({}, tmp_path) == 2
