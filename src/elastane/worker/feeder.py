@@ -8,18 +8,35 @@ wanted; one that no plan wants any more is dropped. What is prefetched and where
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, Protocol
 
 from elastane.core.data_order import DataOrder
 from elastane.model.errors import ConfigError
 from elastane.model.topology import VrankRange
 from elastane.worker.data import FeedSettings, FetchFailure, FetchRequest, check_dataset
 from elastane.worker.feed_plan import BatchKey, FeedPlan, Promise
-from elastane.worker.loading import RequestPipe
+from elastane.worker.loading import RequestPipe, RequestSource
 from elastane.worker.permutation import EpochOrders
 from elastane.worker.seeding import compute_batch_seed
+
+
+class Pipe(Protocol):
+    """Answer requests from a source in their order, as `RequestPipe` does."""
+
+    @property
+    def depth(self) -> int:
+        """Return how many requests are under way between two pulls."""
+
+    def start(self) -> None:
+        """Take the first `depth` requests from the source, unless it has been done."""
+
+    def pull(self) -> Any:
+        """Take one more request; return the answer to the oldest."""
+
+    def close(self) -> None:
+        """Forget the requests under way."""
 
 
 class BatchFeeder:
@@ -30,6 +47,7 @@ class BatchFeeder:
         order: which positions of an epoch a virtual worker takes in a step.
         seed: the job's.
         settings: how batches are loaded.
+        open_pipe: makes what answers the requests.
 
     `step` is everywhere the step within its epoch. Not for use by several threads at a time.
 
@@ -38,7 +56,15 @@ class BatchFeeder:
         UnsupportedModelError: the data set is iterable-style.
     """
 
-    def __init__(self, dataset: Any, order: DataOrder, seed: int, *, settings: FeedSettings) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        order: DataOrder,
+        seed: int,
+        *,
+        settings: FeedSettings,
+        open_pipe: Callable[[Any, FeedSettings, RequestSource], Pipe] = RequestPipe,
+    ) -> None:
         samples = check_dataset(dataset)
         if samples != order.samples:
             raise ConfigError(
@@ -48,12 +74,17 @@ class BatchFeeder:
         self._order = order
         self._seed = seed
         self._epoch_orders = EpochOrders(samples, seed, shuffle=settings.shuffle)
-        self._pipe = RequestPipe(dataset, settings, self._next_request)
+        self._pipe = open_pipe(dataset, settings, self._next_request)
         self._plan = FeedPlan(order=order, position=BatchKey(0, 0, 0), vranks=VrankRange(0, 0))
         self._upcoming: Iterator[BatchKey] = self._plan.keys()
         self._urgent: BatchKey | None = None
         self._asked: deque[BatchKey | None] = deque()
         self._stash: dict[BatchKey, Any] = {}
+
+    @property
+    def waiting(self) -> int:
+        """Return how many batches came before they were fetched and are kept."""
+        return len(self._stash)
 
     def start(self) -> None:
         """Start the data-loading processes ahead of the first schedule; without effect if they run."""
