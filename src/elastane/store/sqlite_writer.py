@@ -59,14 +59,6 @@ class Writer:
         self._connection.execute("INSERT INTO lease VALUES (?, ?, ?)", (lease, ttl_s, self._now_s + ttl_s))
         return LeaseId(lease)
 
-    def renew(self, lease: LeaseId) -> None:
-        """Let a lease end a full time from now. Raises LeaseLostError if it is gone."""
-        renewed = self._connection.execute(
-            "UPDATE lease SET deadline_s = ? + ttl_s WHERE id = ?", (self._now_s, lease)
-        )
-        if renewed.rowcount == 0:
-            raise _lost(lease)
-
     def revoke(self, lease: LeaseId) -> None:
         """End a lease, if it still lives, and delete its keys."""
         rows = self._connection.execute("SELECT key FROM entry WHERE lease = ?", (lease,))
@@ -104,7 +96,7 @@ class Writer:
 
     def _check_lease(self, lease: LeaseId) -> None:
         if self._connection.execute("SELECT 1 FROM lease WHERE id = ?", (lease,)).fetchone() is None:
-            raise _lost(lease)
+            raise LeaseLostError(f"lease {lease} has expired or was revoked; stop acting on it")
 
     def _keys_of(self, delete: Delete) -> set[bytes]:
         if isinstance(delete, DeleteKey):
@@ -160,6 +152,14 @@ class Writer:
         ).fetchone()
 
 
+def renew_lease(connection: sqlite3.Connection, lease: LeaseId, now_s: float) -> bool:
+    """Let a lease end a full time from now, as a transaction of its own; return False if it has ended."""
+    renewed = connection.execute(
+        "UPDATE lease SET deadline_s = ? + ttl_s WHERE id = ? AND deadline_s > ?", (now_s, lease, now_s)
+    )
+    return renewed.rowcount == 1
+
+
 def read_entry(connection: sqlite3.Connection, key: str) -> Entry | None:
     """Return the entry of a key as the connection's transaction sees it, None if it is absent."""
     row = connection.execute(
@@ -182,7 +182,3 @@ def compute_bounds(prefix: str) -> tuple[bytes, bytes]:
     if not first:
         return b"", b"\xff"
     return first, first[:-1] + bytes([first[-1] + 1])
-
-
-def _lost(lease: LeaseId) -> LeaseLostError:
-    return LeaseLostError(f"lease {lease} has expired or was revoked; stop acting on it")
