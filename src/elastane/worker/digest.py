@@ -5,6 +5,7 @@ seed. Bits count: 0.0 differs from -0.0, and a NaN from a NaN with another paylo
 """
 
 import hashlib
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -15,23 +16,26 @@ from elastane.worker.layout import dtype_name
 from elastane.worker.skeleton import iterate_leaves
 from elastane.worker.state import CapturedState
 
+_EVALUATING = re.compile(r"model\d*/evaluating(/|$)")
+
 
 def compute_digests(state: CapturedState) -> dict[str, str]:
     """Return the sha256 of every tensor and every plain value of a state, by name.
 
     Left out are devices and the modules' training flags: a worker that has just evaluated is no other.
     """
-    digests = {name: _tensor_digest(tensor) for name, tensor in state.tensors.items()}
-    digests["step"] = _value_digest(state.step)
-    digests["epoch"] = _value_digest(state.epoch)
+    tensor_digests = [_tensor_digest(tensor) for tensor in state.tensors.values()]
+    digests: dict[str, str] = {}
     for part, skeleton in state.skeleton.items():
         for path, leaf in iterate_leaves(skeleton, part):
-            if path.startswith("model") and "evaluating" in path.split("/")[1:2]:
+            kind = leaf[0] if isinstance(leaf, list) else ""
+            if kind == "device" or _EVALUATING.match(path):
                 continue
-            if isinstance(leaf, list) and leaf[0] == "device":
-                continue
-            # A container and a tensor never share a name; keys "a/b" and "a" -> "b" may.
-            digests[path] = _value_digest([digests[path], leaf] if path in digests else leaf)
+            digest = tensor_digests[leaf[1]] if kind == "tensor" else _value_digest(leaf)
+            # Keys "a/b" and "a" -> "b", or 0 and "0", spell the same path.
+            digests[path] = _value_digest([digests[path], digest]) if path in digests else digest
+    digests["step"] = _value_digest(state.step)
+    digests["epoch"] = _value_digest(state.epoch)
     return digests
 
 

@@ -10,8 +10,8 @@ import contextlib
 import hashlib
 import io
 import os
+import pickle  # for the name of an error only
 import secrets
-import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import IO, Any
@@ -87,7 +87,7 @@ def save_state(directory: Path, state: CapturedState, *, job: JobId, virtual_wor
             step=state.step,
             epoch=state.epoch,
             device_type=state.device_type,
-            torch_version=torch.__version__,
+            torch_version=str(torch.__version__),
             tensors=_write_file(directory / names[0], lambda file: torch.save(tensors, file)),
             skeleton=_write_file(directory / names[1], lambda file: file.write(skeleton)),
         )
@@ -191,7 +191,7 @@ def load_state(directory: Path, *, job: JobId, virtual_workers: int) -> Captured
     try:
         skeleton = msgspec.msgpack.decode(skeleton_path.read_bytes(), type=_SavedSkeleton)
         tensors = torch.load(tensors_path, map_location="cpu", weights_only=True, mmap=True)
-    except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+    except (OSError, RuntimeError, ValueError, EOFError, pickle.UnpicklingError) as error:
         raise _damaged(directory, str(error)) from error
     return CapturedState(
         step=manifest.step,

@@ -23,10 +23,15 @@ _INT64 = range(-(1 << 63), 1 << 63)  # what msgpack holds as an integer
 
 
 class TensorSplitter:
-    """Take nested data apart; the tensors met so far are in `tensors`, by name."""
+    """Take nested data apart; the tensors met so far are in `tensors`, by name.
+
+    A tensor met under several names is kept once, under the first: it travels once, and those who share
+    it at the sender (a learning rate of two groups) share it at the receiver.
+    """
 
     def __init__(self) -> None:
         self.tensors: dict[str, Tensor] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
 
     def split(self, value: Any, path: str) -> Skeleton:
         """Return the skeleton of `value`.
@@ -56,6 +61,10 @@ class TensorSplitter:
 
     def _add(self, tensor: Tensor, path: str) -> int:
         check_plain_tensor(path, tensor)
+        memory = (tensor.data_ptr(), tensor.dtype, tensor.shape, tensor.stride())
+        if tensor.numel() > 0 and memory in self._numbers:
+            return self._numbers[memory]
+        self._numbers[memory] = len(self.tensors)
         name, copies = path, 1
         while name in self.tensors:  # keys "a/b" and "a" -> "b", or 0 and "0", spell the same path
             copies += 1
@@ -169,13 +178,11 @@ _ITEM_KINDS = ("list", "tuple", "size")
 
 
 def iterate_leaves(skeleton: Skeleton, path: str) -> Iterator[tuple[str, Skeleton]]:
-    """Yield (name, skeleton) of everything in `skeleton` that is neither a container nor a tensor.
+    """Yield (name, skeleton) of all that `skeleton` holds.
 
     Containers yield their kind and length, so that an empty list differs from an absent one.
     """
     kind = skeleton[0] if isinstance(skeleton, list) else ""
-    if kind == "tensor":
-        return
     if kind in _DICT_KINDS:
         pairs = skeleton[_DICT_KINDS[kind] :]
         yield path, [kind, len(pairs) // 2]

@@ -200,7 +200,8 @@ def find_targets(state: CapturedState) -> dict[str, Tensor]:
     """Return the live tensors into which a received state may be written, by name.
 
     They are those of models and optimizers: what schedulers and registered objects hand out may be copies,
-    or belong to others. Two names for one memory are left out: the sender may have told them apart.
+    or belong to others. Tensors that begin at the same address are left out: the sender may have told
+    them apart.
     """
     owners = Counter(tensor.data_ptr() for tensor in state.tensors.values())
     return {

@@ -4,6 +4,7 @@ import queue
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ WAIT_S = 20.0
 class SmallNet(nn.Module):
     """Has what makes state hard: BatchNorm, tied weights, hidden, changing and absent buffers."""
 
-    def __init__(self) -> None:
+    def __init__(self, memory_format: torch.memory_format = torch.channels_last) -> None:
         super().__init__()
         self.conv = nn.Conv2d(2, 3, 3, padding=1)
         self.norm = nn.BatchNorm2d(3)
@@ -32,7 +33,7 @@ class SmallNet(nn.Module):
         self.tied.weight = self.decode.weight
         self.register_buffer("hidden", torch.zeros(3), persistent=False)
         self.register_buffer("grows", None)
-        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.to(memory_format=memory_format)  # type: ignore[call-overload]
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -41,6 +42,11 @@ class SmallNet(nn.Module):
             self.grows = new if self.grows is None else torch.cat([self.grows, new])
         y = self.encode(torch.relu(self.norm(self.conv(x))).flatten(1))
         return self.tied(torch.relu(self.decode(y))) + self.hidden.sum()
+
+
+def row_major_net() -> nn.Module:
+    """Return the same net as LBFGS needs it."""
+    return SmallNet(torch.contiguous_format)
 
 
 OptimizerFactory = Callable[[Sequence[dict[str, Any]]], Optimizer]
@@ -62,7 +68,7 @@ class Replica:
             generator = torch.Generator().manual_seed(self.state.step)
             x = torch.randn(4, 2, 2, 2, generator=generator).contiguous(memory_format=torch.channels_last)
             target = torch.randn(4, 4, generator=generator)
-            self.optimizer.step(lambda: self._closure(x, target))  # type: ignore[arg-type]
+            self.optimizer.step(partial(self._closure, x, target))  # type: ignore[arg-type]
             if isinstance(self.scheduler, torch.optim.lr_scheduler.ReduceLROnPlateau):
                 self.scheduler.step(1.0 + self.state.step)
             elif self.scheduler is not None:
@@ -172,7 +178,10 @@ def transfer(
     in_place: bool = True,
     breaks: dict[int, int] | None = None,
 ) -> tuple[list[BaseException | None], list[HubLink]]:
-    """Transfer over a fresh hub: suppliers are peers 0.., receivers follow; `breaks` says at which exchange."""
+    """Transfer over a fresh hub: suppliers are peers 0.., receivers follow.
+
+    `breaks` says of a peer at which exchange its link breaks. Return what each raised, and the links.
+    """
     everybody = [*suppliers, *receivers]
     hub = Hub(len(everybody))
     links = [hub.link(i, breaks_at=(breaks or {}).get(i)) for i in range(len(everybody))]
