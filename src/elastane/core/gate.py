@@ -111,10 +111,11 @@ class StepGate:
         self.begun = max(self.begun, step)
         return BEGIN
 
-    @staticmethod
-    def _is_due(topology: Topology, step: int) -> bool:
-        # After a failure everybody enters from where he stands; who is a step behind is sent the state.
-        return topology.mode in (Mode.RECOVERY, Mode.START) or step >= (topology.switch_step or 0)
+    def _is_due(self, topology: Topology, step: int) -> bool:
+        # A newcomer has no step to finish first. After a failure everybody enters from where he stands:
+        # who is a step behind is sent the state.
+        at_once = self.generation == 0 or topology.mode in (Mode.RECOVERY, Mode.START)
+        return at_once or step >= (topology.switch_step or 0)
 
     def offer_promise(self, proposal: ProposalId, step: int) -> int | None:
         """Promise not to begin `step`; return None, or the step already begun if it is too late."""
