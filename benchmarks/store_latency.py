@@ -1,7 +1,8 @@
-"""How long a put takes in the embedded store, how soon another process's watch sees it, and what waiting costs.
+"""How long a put takes in the embedded store, how soon another process sees it, and what waiting costs.
 
-Run: python benchmarks/store_latency.py [directory]. Prints one table; takes about 15 seconds. The watch is timed
-by CLOCK_MONOTONIC, which all processes of a machine share: each value carries the time at which its put began.
+Run: python benchmarks/store_latency.py [directory]. Prints one table; takes about 20 seconds. The watch is
+timed by CLOCK_MONOTONIC, which all processes of a machine share: each value carries the time at which its put
+began.
 """
 
 import argparse
@@ -25,8 +26,8 @@ IDLE_S = 5.0
 def compute_quantiles_ms(durations_s: list[float]) -> str:
     """Return median, 99th percentile and maximum in milliseconds."""
     ordered = sorted(durations_s)
-    p99 = ordered[int(len(ordered) * 0.99)]
-    return f"median {statistics.median(ordered) * 1e3:7.3f}  p99 {p99 * 1e3:7.3f}  max {ordered[-1] * 1e3:7.3f} ms"
+    quantiles_s = (statistics.median(ordered), ordered[int(len(ordered) * 0.99)], ordered[-1])
+    return "median {:7.3f}  p99 {:7.3f}  max {:7.3f} ms".format(*(value_s * 1e3 for value_s in quantiles_s))
 
 
 def measure(call: Callable[[], object], repeats: int, pause_s: float = 0.0) -> list[float]:
@@ -46,6 +47,18 @@ def put_time(store: Store, key: str = "bench") -> None:
     store.transact(puts=[Put(key=key, value=value)])
 
 
+def measure_calls(url: str) -> dict[str, list[float]]:
+    """Return the durations of the calls of a lone process."""
+    with open_store(url) as store:
+        lease = store.grant(600)
+        return {
+            "put": measure(lambda: put_time(store, "own"), PUTS),
+            "put, 5 ms apart": measure(lambda: put_time(store, "own"), 300, 0.005),
+            "get": measure(lambda: store.get("own"), PUTS),
+            "renew": measure(lambda: store.renew(lease), PUTS),
+        }
+
+
 def write_stamps(url: str, count: int, pause_s: float) -> None:
     """Be the other process: write `count` stamps, `pause_s` apart."""
     with open_store(url) as store:
@@ -58,14 +71,15 @@ def measure_watch(url: str, count: int, pause_s: float) -> list[float]:
     """Return the delays from the beginning of another process's put until this one's watch tells it."""
     delays_s: list[float] = []
     command = [sys.executable, __file__, "--writer", url, str(count), str(pause_s)]
-    with open_store(url) as store, store.watch("bench", store.range("").revision) as watch:
-        with subprocess.Popen(command):
-            while len(delays_s) < count:
-                events = watch.wait(1.0)
-                now_s = time.monotonic()
-                delays_s += [
-                    now_s - float(event.entry.value) for event in events if isinstance(event, PutEvent)
-                ]
+    with (
+        open_store(url) as store,
+        store.watch("bench", store.range("").revision) as watch,
+        subprocess.Popen(command),
+    ):
+        while len(delays_s) < count:
+            puts = [event for event in watch.wait(1.0) if isinstance(event, PutEvent)]
+            now_s = time.monotonic()
+            delays_s += [now_s - float(event.entry.value) for event in puts]
     return delays_s
 
 
@@ -92,8 +106,8 @@ def measure_beside_a_busy_thread(url: str) -> dict[str, list[float]]:
         with open_store(url) as store:
             lease = store.grant(60)
             return {
-                "put": measure(lambda: put_time(store, "own"), 40),
-                "renew": measure(lambda: store.renew(lease), 40),
+                "put, busy thread": measure(lambda: put_time(store, "own"), 40),
+                "renew, busy thread": measure(lambda: store.renew(lease), 40),
             }
     finally:
         is_over.set()
@@ -112,19 +126,12 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
         url = f"sqlite://{folder}/store.db"
-        with open_store(url) as store:
-            lease = store.grant(600)
-            print("put                 ", compute_quantiles_ms(measure(lambda: put_time(store, "own"), PUTS)))
-            print(
-                "put, 5 ms apart     ",
-                compute_quantiles_ms(measure(lambda: put_time(store, "own"), 300, 0.005)),
-            )
-            print("get                 ", compute_quantiles_ms(measure(lambda: store.get("own"), PUTS)))
-            print("renew               ", compute_quantiles_ms(measure(lambda: store.renew(lease), PUTS)))
-        print("watch, 10 ms apart  ", compute_quantiles_ms(measure_watch(url, 300, 0.010)))
-        print("watch, 1 s apart    ", compute_quantiles_ms(measure_watch(url, 4, 1.0)))
-        for name, durations_s in measure_beside_a_busy_thread(url).items():
-            print(f"{name + ', busy thread':20}", compute_quantiles_ms(durations_s))
+        durations = measure_calls(url)
+        durations["watch, 10 ms apart"] = measure_watch(url, 300, 0.010)
+        durations["watch, 1 s apart"] = measure_watch(url, 5, 1.0)
+        durations |= measure_beside_a_busy_thread(url)
+        for name, durations_s in durations.items():
+            print(f"{name:20}", compute_quantiles_ms(durations_s))
         print(f"quiet watch          {measure_idle_percent(url):.2f} % of one core")
         print(f"file                 {Path(folder, 'store.db').stat().st_size / 1024:.0f} KiB")
 

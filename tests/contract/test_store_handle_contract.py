@@ -2,6 +2,7 @@
 
 import os
 import threading
+from collections.abc import Callable
 
 import pytest
 from store_backends import Backend, keys, put
@@ -48,8 +49,10 @@ def test_keys_and_leases_outlive_the_handle_that_made_them(backend: Backend, oth
 def test_another_thread_may_neither_use_nor_close_a_handle(store: Store) -> None:
     raised: list[str] = []
 
+    calls: list[Callable[[], object]] = [lambda: store.get("a"), store.close]
+
     def misuse() -> None:
-        for call in (lambda: store.get("a"), store.close):
+        for call in calls:
             with pytest.raises(StoreHandleError) as caught:
                 call()
             raised.append(str(caught.value))

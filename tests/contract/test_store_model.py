@@ -2,6 +2,7 @@
 
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import hypothesis.strategies as st
@@ -66,7 +67,7 @@ class StoreComparison(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def compare(self, handle: int, call: Callable[[Store], object]) -> None:
-        memory, sqlite = (get_outcome(lambda store=handles[handle]: call(store)) for handles in self.handles)
+        memory, sqlite = (get_outcome(partial(call, handles[handle])) for handles in self.handles)
         assert sqlite == memory
 
     @initialize()

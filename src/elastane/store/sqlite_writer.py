@@ -6,7 +6,7 @@ writer first expires what is due, each lease as a revision of its own.
 """
 
 import sqlite3
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from elastane.model.errors import LeaseLostError
 from elastane.store.base import (
@@ -107,7 +107,7 @@ class Writer:
             rows = self._connection.execute("SELECT key FROM entry WHERE key >= ? AND key < ?", bounds)
         return {key for (key,) in rows}
 
-    def _record(self, puts: Sequence[Put], deleted: Iterable[bytes]) -> None:
+    def _record(self, puts: Sequence[Put], deleted: Collection[bytes]) -> None:
         """Make all changes of one revision, if there are any."""
         revision = self._revision + 1
         for key in deleted:
