@@ -8,6 +8,7 @@ but without tearing down the interpreter, which takes long with torch loaded and
 import atexit
 import importlib
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -24,6 +25,7 @@ CODE_INTERRUPTED = 130
 
 def run_worker(context: WorkerContext, entry: str) -> NoReturn:
     """Run a worker's life in this process and end the process with its exit code."""
+    _reset_signals()
     os.environ.update(context.environment)
     set_context(context)
     code = 1
@@ -40,6 +42,14 @@ def load_entry(entry: str) -> Callable[[WorkerContext], int]:
     module, _, function = entry.partition(":")
     loaded: Callable[[WorkerContext], int] = getattr(importlib.import_module(module), function)
     return loaded
+
+
+def _reset_signals() -> None:
+    """Undo what was inherited: blocked signals, or ignored ones (shells do so for background jobs)."""
+    signal.pthread_sigmask(signal.SIG_SETMASK, [])
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number in (signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 def _call(context: WorkerContext, entry: str) -> int:

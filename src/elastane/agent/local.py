@@ -10,6 +10,7 @@ import msgspec
 from elastane.agent.child import DEFAULT_ENTRY
 from elastane.agent.children import Children
 from elastane.agent.launcher import Exited, Notice, Started, StartFailed
+from elastane.agent.preload import TORCH_MODULES
 from elastane.agent.spawn import build_environment, open_log, spawn_python
 from elastane.agent.warm_pool import ZYGOTE_NAME, PoolSettings, WarmPool
 from elastane.model.ids import WorkerId
@@ -28,6 +29,8 @@ class LocalSettings:
     intra_op_threads: int = 1
     warm: bool = True
     """Fork workers from a preloaded parent."""
+    preload: tuple[str, ...] = TORCH_MODULES
+    """What that parent imports beside the entry's module and the script's installed packages."""
     entry: str = DEFAULT_ENTRY
     """"package.module:function" that runs in the worker; takes the context and returns the exit code."""
 
@@ -50,6 +53,7 @@ class LocalLauncher:
             pool_settings = PoolSettings(
                 script=settings.script,
                 entry=settings.entry,
+                preload=settings.preload,
                 environment=self._environment,
                 directory=settings.directory,
             )
@@ -110,7 +114,7 @@ class LocalLauncher:
             log = open_log(Path(context.directory), context.worker)
             try:
                 arguments = ("-m", "elastane.agent.cold", self._settings.entry)
-                pid = spawn_python(arguments, environment, {1: log, 2: log})
+                pid = spawn_python(arguments, environment, log)
             finally:
                 os.close(log)
         except OSError as error:

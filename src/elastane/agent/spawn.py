@@ -1,8 +1,7 @@
 """Starting Python programs as leaders of their own sessions, with everything they inherit spelt out."""
 
-import fcntl
 import os
-import signal
+import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -10,9 +9,6 @@ from pathlib import Path
 from elastane.agent.jobs import log_path
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
-
-_LOWEST_COPY = 100
-"""Above every number that a child is given."""
 
 
 def build_environment(base: Mapping[str, str], intra_op_threads: int) -> dict[str, str]:
@@ -37,39 +33,28 @@ def open_log(directory: Path, worker: str) -> int:
 
 
 def spawn_python(
-    arguments: Sequence[str], environment: Mapping[str, str], descriptors: Mapping[int, int]
+    arguments: Sequence[str], environment: Mapping[str, str], log: int, passed: Sequence[int] = ()
 ) -> int:
-    """Start this interpreter, unbuffered, in a session of its own; return its process id.
+    """Start this interpreter, unbuffered, in a session of its own and without input; return its process id.
 
     Args:
         arguments: what follows the interpreter, for example ("-m", "package.module").
         environment: the whole environment.
-        descriptors: number in the child -> our descriptor. Without 0 in it, input is empty.
+        log: descriptor that standard output and error go to.
+        passed: further descriptors that it has under the same numbers; it has no others.
 
     Raises:
         OSError: the operating system refuses.
     """
-    # Numbers in the child may collide with ours, so ours are first copied out of the way.
-    copies = {
-        number: fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _LOWEST_COPY)
-        for number, descriptor in descriptors.items()
-    }
-    try:
-        actions: list[tuple[int, int, int] | tuple[int, int, str, int, int]] = [
-            (os.POSIX_SPAWN_DUP2, copy, number) for number, copy in copies.items()
-        ]
-        if 0 not in descriptors:
-            actions.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
-        return os.posix_spawn(
-            sys.executable,
-            # -u: a kill loses no output. -P: the current folder is not searched for modules.
-            [sys.executable, "-u", "-P", *arguments],
-            dict(environment),
-            file_actions=actions,
-            setsid=True,
-            setsigmask=(),
-            setsigdef=(signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2, signal.SIGPIPE),
-        )
-    finally:
-        for copy in copies.values():
-            os.close(copy)
+    # -u: a kill loses no output. -P: the current folder is not searched for modules.
+    process = subprocess.Popen(
+        [sys.executable, "-u", "-P", *arguments],
+        env=dict(environment),
+        stdin=subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        pass_fds=tuple(passed),
+        start_new_session=True,
+    )
+    process.returncode = 0  # its exit is collected by pid: this object must not try, or warn that it did not
+    return process.pid

@@ -26,9 +26,7 @@ from elastane.agent.messages import (
     Preloaded,
     Request,
 )
-from elastane.agent.preload import TORCH_MODULES
 from elastane.agent.spawn import open_log, spawn_python
-from elastane.agent.zygote import SOCKET_DESCRIPTOR
 from elastane.model.ids import WorkerId
 from elastane.worker.context import WorkerContext
 
@@ -48,6 +46,7 @@ class PoolSettings:
 
     script: str
     entry: str
+    preload: tuple[str, ...]
     environment: dict[str, str]
     directory: str
     """The job's folder; the parent's own output goes to its `logs/zygote.log`."""
@@ -88,9 +87,10 @@ class WarmPool:
         log = open_log(Path(self._settings.directory), "zygote")
         try:
             pid = spawn_python(
-                ("-m", "elastane.agent.zygote"),
+                ("-m", "elastane.agent.zygote", str(theirs.fileno())),
                 self._settings.environment,
-                {1: log, 2: log, SOCKET_DESCRIPTOR: theirs.fileno()},
+                log,
+                passed=(theirs.fileno(),),
             )
         finally:
             theirs.close()
@@ -100,7 +100,7 @@ class WarmPool:
         self._children.watch(ours.fileno())
         self._children.adopt(ZYGOTE_NAME, pid)
         module = self._settings.entry.partition(":")[0]
-        self._send(Preload(modules=(*TORCH_MODULES, module), script=self._settings.script))
+        self._send(Preload(modules=(*self._settings.preload, module), script=self._settings.script))
 
     def start(self, context: WorkerContext) -> list[Notice]:
         """Ask for a worker, now or as soon as a parent is ready; `poll` tells what becomes of it."""

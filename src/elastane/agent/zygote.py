@@ -1,6 +1,6 @@
 """The preloaded parent: a process that has imported what workers need and forks them on request.
 
-`python -m elastane.agent.zygote`, with its end of a socket pair as descriptor 3; it ends when the agent's
+`python -m elastane.agent.zygote N`, with its end of a socket pair as descriptor N; it ends when the agent's
 end closes.
 
 Rules of the file. One thread only, and CUDA is never initialised: neither survives a fork. A worker is forked
@@ -10,7 +10,6 @@ its exit: this process has nothing to reap or to report, and its own death harms
 
 import gc
 import os
-import signal
 import socket
 import sys
 import time
@@ -32,51 +31,45 @@ from elastane.agent.messages import (
 )
 from elastane.agent.preload import find_preloads, preload
 
-SOCKET_DESCRIPTOR = 3
-
 _ANSWERS = msgspec.msgpack.Encoder()
 _REQUESTS: msgspec.msgpack.Decoder[Request] = msgspec.msgpack.Decoder(Request)
 
 
 def main() -> None:
     """Preload, then fork workers until the agent closes its end."""
-    channel = socket.socket(fileno=SOCKET_DESCRIPTOR)
-    os.set_inheritable(SOCKET_DESCRIPTOR, False)
-    random_state: object = None
+    channel = socket.socket(fileno=int(sys.argv[1]))
+    channel.set_inheritable(False)
     while True:
         frame, descriptors, _, _ = socket.recv_fds(channel, MAX_FRAME_BYTES, 1)
         if not frame:
             return
         request = _REQUESTS.decode(frame)
         if isinstance(request, Preload):
-            random_state = _preload(channel, request)
+            _preload(channel, request)
         else:
-            _fork(channel, request, descriptors[0], random_state)
+            _fork(channel, request, descriptors[0])
             os.close(descriptors[0])
 
 
-def _preload(channel: socket.socket, request: Preload) -> object:
-    """Import everything; return torch's random state as a fresh process has it, or None without torch."""
+def _preload(channel: socket.socket, request: Preload) -> None:
+    """Import everything asked for and all that the script will, and say what came of it."""
     began_s = time.monotonic()
-    done, failed = preload(request.modules)
+    done, failed = preload((*request.modules, *find_preloads(Path(request.script))))
     torch = sys.modules.get("torch")
-    random_state = torch.get_rng_state() if torch is not None else None
-    more, more_failed = preload(find_preloads(Path(request.script)))
     # Forked workers share these objects; without this the first collection in each would copy all pages.
     gc.collect()
     gc.freeze()
     answer = Preloaded(
-        modules=len(done) + len(more),
-        failed={**failed, **more_failed},
+        modules=len(done),
+        failed=failed,
         took_s=time.monotonic() - began_s,
         threads=len(os.listdir("/proc/self/task")),
         cuda=torch is not None and torch.cuda.is_initialized(),
     )
     channel.send(_ANSWERS.encode(answer))
-    return random_state
 
 
-def _fork(channel: socket.socket, request: Fork, log_descriptor: int, random_state: object) -> None:
+def _fork(channel: socket.socket, request: Fork, log_descriptor: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     try:
@@ -94,16 +87,14 @@ def _fork(channel: socket.socket, request: Fork, log_descriptor: int, random_sta
         os._exit(1)
     if worker > 0:
         os._exit(0)
-    _begin_worker(channel, request, log_descriptor, random_state)
+    _begin_worker(channel, request, log_descriptor)
 
 
 def _refusal(request: Fork, error: OSError) -> Answer:
     return ForkFailed(worker=request.context.worker, why=f"fork: {error}")
 
 
-def _begin_worker(
-    channel: socket.socket, request: Fork, log_descriptor: int, random_state: object
-) -> NoReturn:
+def _begin_worker(channel: socket.socket, request: Fork, log_descriptor: int) -> NoReturn:
     """Make the forked process look as if it had been started by itself, and run the worker in it."""
     os.setsid()
     channel.send(_ANSWERS.encode(Forked(worker=request.context.worker, pid=os.getpid())))
@@ -112,18 +103,17 @@ def _begin_worker(
     os.dup2(log_descriptor, 1)
     os.dup2(log_descriptor, 2)
     os.close(log_descriptor)
-    signal.pthread_sigmask(signal.SIG_SETMASK, [])
-    _restore_random_state(random_state)
+    _draw_random_state()
     gc.unfreeze()
     sys.argv = [request.context.script, *request.context.arguments]
     run_worker(request.context, request.entry)
 
 
-def _restore_random_state(random_state: object) -> None:
-    """Give each random generator the state that it has in a fresh process (`random` does so by itself)."""
+def _draw_random_state() -> None:
+    """Seed each random generator anew, as in a fresh process (`random` does so by itself after a fork)."""
     torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
-    if torch is not None and random_state is not None:
-        torch.set_rng_state(random_state)
+    if torch is not None:
+        torch.default_generator.seed()
     if numpy is not None:
         numpy.random.seed()
 
