@@ -9,6 +9,7 @@ autograd into what other virtual workers left.
 keeps the model's buffers; this module decides when each of them is due.
 """
 
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -20,7 +21,7 @@ from elastane.model.topology import VrankRange
 from elastane.worker.buckets import BUCKET_BYTES, plan_buckets
 from elastane.worker.buffers import CommittedBuffers
 from elastane.worker.courier import Courier
-from elastane.worker.fold import GradientFold, plan_pushes
+from elastane.worker.fold import GradientFold, Gradients, plan_pushes
 from elastane.worker.transport import BucketTransport, Generation, MessageTransport, Transport
 
 SMALL_BYTES = 1 << 20
@@ -254,11 +255,11 @@ class GradientReducer:
                 "more than one backward pass per batch; pass overlap=False to elastane.Job"
             )
         with torch.no_grad():
-            self._push(index, self._taken(index))
+            self._push(index)
 
-    def _push(self, index: int, gradient: Tensor | None) -> None:
+    def _push(self, index: int) -> None:
         self._seen[index] = True
-        self._fold.push_one(index, gradient)
+        self._fold.push_one(index, self._taken(self._parameters[index : index + 1])[0])
         self._announce(index)
 
     def _announce(self, index: int) -> None:
@@ -268,27 +269,36 @@ class GradientReducer:
     def _fold_rest(self) -> None:
         # What the hooks have not seen: everything without hooks, else the parameters that were not used.
         if self._gradient_bytes <= SMALL_BYTES:
-            self._fold.push_all([self._taken(index) for index in range(len(self._parameters))])
+            self._fold.push_all(self._taken(self._parameters))
             for index in range(len(self._parameters)):
                 self._announce(index)
             return
         for index in range(len(self._parameters) - 1, -1, -1):
             if not self._seen[index]:
-                self._push(index, self._taken(index))
+                self._push(index)
 
-    def _taken(self, index: int) -> Tensor | None:
-        # Move the gradient out of the parameter, weighted; a virtual worker without samples has none.
-        parameter = self._parameters[index]
-        gradient = parameter.grad
-        parameter.grad = None
-        if gradient is None or self._weight == 0.0:
-            return None
-        if gradient.layout is not torch.strided:
-            raise UnsupportedModelError(
-                f"parameter {self._names[index]!r} has a sparse gradient ({gradient.layout}); exact "
-                "reduction needs dense ones: build the embedding with sparse=False"
-            )
-        return gradient.detach() if self._weight == 1.0 else gradient.detach().mul_(self._weight)
+    def _taken(self, parameters: Sequence[Tensor]) -> Gradients:
+        # Move gradients out of their parameters, weighted; a virtual worker without samples has none.
+        gradients: Gradients = [parameter.grad for parameter in parameters]
+        for parameter in parameters:
+            parameter.grad = None
+        if self._weight == 0.0:
+            return [None] * len(gradients)
+        for gradient, parameter in zip(gradients, parameters, strict=True):
+            if gradient is None:
+                continue
+            if gradient.layout is not torch.strided:
+                self._refuse_sparse(parameter)
+            if self._weight != 1.0:
+                gradient.mul_(self._weight)
+        return gradients
+
+    def _refuse_sparse(self, parameter: Tensor) -> None:
+        name = next(n for n, p in zip(self._names, self._parameters, strict=True) if p is parameter)
+        raise UnsupportedModelError(
+            f"parameter {name!r} has a sparse gradient; exact reduction needs dense ones: "
+            "build embeddings with sparse=False"
+        )
 
     def _check_link(self) -> None:
         if self._courier is not None and self._courier.broken:

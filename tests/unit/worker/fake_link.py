@@ -22,12 +22,13 @@ class FakeNetwork:
         self.break_at = break_at
         self.wires: dict[tuple[int, int], queue.Queue[Tensor | None]] = defaultdict(queue.Queue)
         self.sent_bytes: dict[int, int] = defaultdict(int)
+        self._links = [FakeLink(self, own) for own in range(peers)]
         for a in range(peers):
             for b in range(peers):
                 self.wires[a, b]  # made now: several threads use the dictionary
 
     def links(self) -> list["FakeLink"]:
-        return [FakeLink(self, own) for own in range(self.peers)]
+        return self._links
 
 
 class FakeLink:
