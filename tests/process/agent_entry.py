@@ -31,7 +31,7 @@ def run_script(context: WorkerContext) -> int:
 
 def run_member(context: WorkerContext) -> int:
     """Register the worker, keep its lease, and run the script with `life` at hand."""
-    global life
+    global life  # noqa: PLW0603 - one per process, and scripts import it by name
     life = Life.begin(context)
     return run_script(context)
 

@@ -65,7 +65,7 @@ def _extra(before: dict[str, set[object]]) -> bool:
     return any(len(now[kind] - seen) > 0 and len(now[kind]) > len(seen) for kind, seen in before.items())
 
 
-def test_environment() -> dict[str, str]:
+def worker_environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
 
 
@@ -85,7 +85,7 @@ class Trial:
         settings = LocalSettings(
             script=str(script),
             directory=str(folder),
-            environment=test_environment(),
+            environment=worker_environment(),
             warm=warm,
             **{"entry": "agent_entry:run_script", "preload": (), **changes},
         )
@@ -149,25 +149,41 @@ class World:
     store: Store
     agent: Agent
     result: list[JobStatus | BaseException] = field(default_factory=list)
-    thread: threading.Thread | None = None
+    thread: threading.Thread = field(default_factory=threading.Thread)
 
     @classmethod
-    def begin(cls, home: Path, source: str, spec: Spec, settings: AgentSettings, **changes: object) -> "World":
+    def begin(
+        cls,
+        home: Path,
+        source: str,
+        spec: Spec,
+        settings: AgentSettings,
+        *,
+        start: bool = True,
+        **changes: object,
+    ) -> "World":
         script = home / "train.py"
         script.write_text(source)
-        url = f"sqlite://{home}/store.db"
-        store = open_store(url)
-        info = create_job(store, home, NewJob(name="job", script=str(script), spec=spec))
+        with open_store(f"sqlite://{home}/store.db") as store:
+            info = create_job(store, home, NewJob(name="job", script=str(script), spec=spec))
+        world = cls.attach(home, info, settings, **changes)
+        if start:
+            world.thread.start()
+        return world
+
+    @classmethod
+    def attach(cls, home: Path, info: JobInfo, settings: AgentSettings, **changes: object) -> "World":
+        """Make an agent for a job that is there already."""
         local = LocalSettings(
-            script=str(script),
+            script=info.script,
             directory=info.directory,
-            environment=test_environment(),
+            environment=worker_environment(),
             **{"entry": "agent_entry:run_member", "preload": (), **changes},
         )
+        url = f"sqlite://{home}/store.db"
         place = AgentPlace(job=info.job, node=NodeId("n"), devices=name_cpu_slots(4), store_url=url)
-        world = cls(home, info, store, Agent(place, LocalLauncher(local), settings))
+        world = cls(home, info, open_store(url), Agent(place, LocalLauncher(local), settings))
         world.thread = threading.Thread(target=world._run, name="agent under test")
-        world.thread.start()
         return world
 
     def _run(self) -> None:
@@ -195,7 +211,6 @@ class World:
 
     def end(self) -> JobStatus | BaseException:
         """Wait for the agent's end and return what came of it."""
-        assert self.thread is not None
         self.thread.join(DEADLINE_S)
         assert self.result, "the agent did not end"
         self.store.close()

@@ -1,4 +1,4 @@
-"""Worker processes on this machine: started warm or cold, noticed when they end, and gone when they are gone."""
+"""Worker processes on this machine: started warm or cold, noticed when they end, nothing of them left."""
 
 import os
 import signal
@@ -44,7 +44,9 @@ both = pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])
 
 
 @both
-def test_a_worker_runs_its_script_with_its_context_and_its_exit_code_is_told(begin, warm):
+def test_a_worker_runs_its_script_with_its_context_and_its_exit_code_is_told(
+    begin: Begin, warm: bool
+) -> None:
     trial = begin(
         "import os, sys\n"
         "from elastane.worker.context import current_context\n"
@@ -63,7 +65,7 @@ def test_a_worker_runs_its_script_with_its_context_and_its_exit_code_is_told(beg
 
 
 @both
-def test_exit_handlers_finally_blocks_and_threads_run_to_their_end(begin, warm):
+def test_exit_handlers_finally_blocks_and_threads_run_to_their_end(begin: Begin, warm: bool) -> None:
     trial = begin(
         "import atexit, threading, time\n"
         "atexit.register(print, 'atexit')\n"
@@ -77,7 +79,7 @@ def test_exit_handlers_finally_blocks_and_threads_run_to_their_end(begin, warm):
 
 
 @both
-def test_an_exception_is_shown_and_told_by_the_code(begin, warm):
+def test_an_exception_is_shown_and_told_by_the_code(begin: Begin, warm: bool) -> None:
     trial = begin("def broken():\n    raise ValueError('no')\nbroken()\n", warm=warm)
     trial.start("w1")
     assert trial.exit_code("w1") == 1
@@ -85,7 +87,7 @@ def test_an_exception_is_shown_and_told_by_the_code(begin, warm):
 
 
 @both
-def test_a_worker_does_not_pass_its_context_on_to_its_own_children(begin, warm):
+def test_a_worker_does_not_pass_its_context_on_to_its_own_children(begin: Begin, warm: bool) -> None:
     trial = begin("import os\nprint('ELASTANE_WORKER' in os.environ)\n", warm=warm)
     trial.start("w1")
     assert trial.exit_code("w1") == 0
@@ -93,8 +95,10 @@ def test_a_worker_does_not_pass_its_context_on_to_its_own_children(begin, warm):
 
 
 @both
-def test_a_kill_loses_no_output_and_its_signal_is_told(begin, warm):
-    trial = begin("import time\nprint('no newline', end='')\nprint(' up', end='')\ntime.sleep(600)\n", warm=warm)
+def test_a_kill_loses_no_output_and_its_signal_is_told(begin: Begin, warm: bool) -> None:
+    trial = begin(
+        "import time\nprint('no newline', end='')\nprint(' up', end='')\ntime.sleep(600)\n", warm=warm
+    )
     trial.start("w1")
     trial.started("w1")
     trial.wait_output("w1", "up")
@@ -104,7 +108,7 @@ def test_a_kill_loses_no_output_and_its_signal_is_told(begin, warm):
 
 
 @both
-def test_a_worker_has_default_signal_handlers_and_a_session_of_its_own(begin, warm):
+def test_a_worker_has_default_signal_handlers_and_a_session_of_its_own(begin: Begin, warm: bool) -> None:
     trial = begin(
         "import os, signal, sys\n"
         "names = ('SIGINT', 'SIGTERM', 'SIGUSR1', 'SIGCHLD')\n"
@@ -123,7 +127,7 @@ def test_a_worker_has_default_signal_handlers_and_a_session_of_its_own(begin, wa
 
 
 @both
-def test_nothing_of_a_killed_workers_tree_is_left(begin, warm):
+def test_nothing_of_a_killed_workers_tree_is_left(begin: Begin, warm: bool) -> None:
     trial = begin(
         "import os, time\n"
         "for _ in range(2):\n"
@@ -143,7 +147,7 @@ def test_nothing_of_a_killed_workers_tree_is_left(begin, warm):
     wait_for("its tree to be gone", lambda: trial.launcher.poll() == [] and all(map(is_gone, children)))
 
 
-def test_the_tree_of_a_worker_that_ends_by_itself_is_gone_too(begin):
+def test_the_tree_of_a_worker_that_ends_by_itself_is_gone_too(begin: Begin) -> None:
     trial = begin("import os, time\nchild = os.fork()\nif child == 0:\n    time.sleep(600)\nprint(child)\n")
     trial.start("w1")
     assert trial.exit_code("w1") == 0
@@ -151,7 +155,7 @@ def test_the_tree_of_a_worker_that_ends_by_itself_is_gone_too(begin):
     wait_for("its child to be gone", lambda: trial.launcher.poll() == [] and is_gone(child))
 
 
-def test_a_frozen_worker_can_be_killed(begin):
+def test_a_frozen_worker_can_be_killed(begin: Begin) -> None:
     trial = begin(SLEEPER)
     trial.start("w1")
     trial.started("w1")
@@ -161,7 +165,7 @@ def test_a_frozen_worker_can_be_killed(begin):
     assert trial.exit_code("w1") in (-signal.SIGKILL, -signal.SIGTERM)
 
 
-def test_signals_to_workers_that_are_gone_do_nothing(begin):
+def test_signals_to_workers_that_are_gone_do_nothing(begin: Begin) -> None:
     trial = begin("")
     trial.start("w1")
     assert trial.exit_code("w1") == 0
@@ -170,7 +174,7 @@ def test_signals_to_workers_that_are_gone_do_nothing(begin):
     assert trial.launcher.poll() == []
 
 
-def test_workers_outlive_their_parent_and_a_new_one_starts_the_next(begin):
+def test_workers_outlive_their_parent_and_a_new_one_starts_the_next(begin: Begin) -> None:
     trial = begin(SLEEPER)
     trial.start("w1")
     trial.started("w1")
@@ -184,7 +188,7 @@ def test_workers_outlive_their_parent_and_a_new_one_starts_the_next(begin):
     assert trial.exit_code("w1") == -9
 
 
-def test_requests_that_a_dead_parent_did_not_answer_are_asked_of_the_next(begin):
+def test_requests_that_a_dead_parent_did_not_answer_are_asked_of_the_next(begin: Begin) -> None:
     trial = begin(SLEEPER, preload=("json",))
     parent = zygote_pid()
     os.kill(parent, signal.SIGSTOP)
@@ -194,7 +198,7 @@ def test_requests_that_a_dead_parent_did_not_answer_are_asked_of_the_next(begin)
     assert [trial.started(name).warm for name in ("w1", "w2")] == [True, True]
 
 
-def test_parents_that_die_again_and_again_are_given_up_for_cold_starts(begin):
+def test_parents_that_die_again_and_again_are_given_up_for_cold_starts(begin: Begin) -> None:
     broken = begin("print('cold')\n", preload=("ctypes", "agent_deadly"))
     broken.start("w1")
     assert not broken.started("w1").warm
@@ -209,7 +213,7 @@ def test_parents_that_die_again_and_again_are_given_up_for_cold_starts(begin):
     ]
 
 
-def test_a_request_can_be_taken_back_before_the_parent_is_ready(begin):
+def test_a_request_can_be_taken_back_before_the_parent_is_ready(begin: Begin) -> None:
     trial = begin(SLEEPER)
     os.kill(zygote_pid(), signal.SIGSTOP)
     trial.start("w1")
@@ -218,7 +222,7 @@ def test_a_request_can_be_taken_back_before_the_parent_is_ready(begin):
     assert trial.output("w1") == ""
 
 
-def test_a_request_that_hangs_in_the_parent_is_ended_with_it(begin):
+def test_a_request_that_hangs_in_the_parent_is_ended_with_it(begin: Begin) -> None:
     trial = begin(SLEEPER)
     trial.start("w1")
     trial.started("w1")
@@ -233,7 +237,7 @@ def test_a_request_that_hangs_in_the_parent_is_ended_with_it(begin):
     assert trial.exit_code("w1") == -9
 
 
-def test_a_log_that_cannot_be_opened_is_a_failed_start(begin, tmp_path):
+def test_a_log_that_cannot_be_opened_is_a_failed_start(begin: Begin, tmp_path: Path) -> None:
     for warm in (True, False):
         trial = begin(SLEEPER, warm=warm)
         log = tmp_path / "logs" / "w1.log"
@@ -242,7 +246,7 @@ def test_a_log_that_cannot_be_opened_is_a_failed_start(begin, tmp_path):
         assert "Is a directory" in trial.failure("w1")
 
 
-def test_each_forked_worker_draws_random_numbers_of_its_own(begin):
+def test_each_forked_worker_draws_random_numbers_of_its_own(begin: Begin) -> None:
     trial = begin(
         "import random\nimport numpy\nimport torch\n"
         "print(torch.rand(1).item(), random.random(), numpy.random.rand())\n",
@@ -255,7 +259,7 @@ def test_each_forked_worker_draws_random_numbers_of_its_own(begin):
     assert len(drawn) == 6
 
 
-def test_many_workers_at_once_each_end_with_their_own_code(begin):
+def test_many_workers_at_once_each_end_with_their_own_code(begin: Begin) -> None:
     trial = begin("import sys\nsys.exit(int(sys.argv[1]))\n")
     for code in range(20):
         trial.start(f"w{code}", str(code))
@@ -263,7 +267,7 @@ def test_many_workers_at_once_each_end_with_their_own_code(begin):
     assert not [n for n in trial.seen if isinstance(n, Exited)]
 
 
-def test_what_the_parent_preloaded_is_told(begin):
+def test_what_the_parent_preloaded_is_told(begin: Begin) -> None:
     trial = begin("import json, agent_world_that_is_not_there\n", preload=("xml.dom", "nonsense_package"))
     trial.start("w1")
     trial.exit_code("w1")
