@@ -10,7 +10,7 @@ import msgspec
 from elastane.agent.child import DEFAULT_ENTRY
 from elastane.agent.children import Children
 from elastane.agent.launcher import Exited, Notice, Started, StartFailed
-from elastane.agent.preload import TORCH_MODULES
+from elastane.agent.preload import WORKER_MODULES
 from elastane.agent.spawn import build_environment, open_log, spawn_python
 from elastane.agent.warm_pool import ZYGOTE_NAME, PoolSettings, WarmPool
 from elastane.model.ids import WorkerId
@@ -29,7 +29,7 @@ class LocalSettings:
     intra_op_threads: int = 1
     warm: bool = True
     """Fork workers from a preloaded parent."""
-    preload: tuple[str, ...] = TORCH_MODULES
+    preload: tuple[str, ...] = WORKER_MODULES
     """What that parent imports beside the entry's module and the script's installed packages."""
     entry: str = DEFAULT_ENTRY
     """"package.module:function" that runs in the worker; takes the context and returns the exit code."""

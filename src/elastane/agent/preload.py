@@ -12,7 +12,7 @@ import sysconfig
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-TORCH_MODULES = (
+WORKER_MODULES = (
     "torch",
     "torch.nn.functional",
     "torch.optim.lr_scheduler",
@@ -20,6 +20,8 @@ TORCH_MODULES = (
     "torch.distributed",
     # The first optimizer of a process imports it: 0.95 s, as long as torch itself (2 cores, torch 2.13).
     "torch._dynamo",
+    # `elastane.Job` imports it on first use.
+    "elastane.worker.job",
 )
 
 

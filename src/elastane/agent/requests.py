@@ -13,7 +13,7 @@ import msgspec
 from elastane.core.view import JobView, build_view, encode
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
-from elastane.model.records import AgentRecord, JobKeys, Leave, Spec
+from elastane.model.records import AgentRecord, JobKeys, JobPhase, Leave, Spec
 from elastane.store.base import ModRevisionIs, Put, Snapshot, Store
 
 MAX_WORKERS = 10_000
@@ -161,14 +161,16 @@ def request_leave(store: Store, job: JobId, worker: WorkerId) -> Change:
 def request_stop(store: Store, job: JobId) -> Change:
     """Ask that all workers leave together at the next boundary and save the state.
 
-    Asking twice is the same as asking once.
+    Asking twice is the same as asking once. A job that nobody runs any more has stopped with that.
 
     Raises:
         JobStateError, JobNotFoundError: the job has ended or does not exist.
     """
-    return _request(
+    change = _request(
         store, job, "stopped", lambda picture: msgspec.structs.replace(picture.view.spec, stop=True)
     )
+    _end_if_abandoned(store, job)
+    return change
 
 
 def known_virtual_workers(view: JobView) -> int:
@@ -215,6 +217,22 @@ def resolve_target(picture: JobPicture, text: str) -> DeviceId:
             f"free: {', '.join(target for target in known if target not in used) or 'none'}"
         )
     return free[0]
+
+
+def _end_if_abandoned(store: Store, job: JobId) -> None:
+    """Write that a stopped job has ended if it has neither agent nor worker that could: they were killed."""
+    picture = read_picture(store, job)
+    if picture.agents or picture.view.members:
+        return
+    key = JobKeys(job).status
+    entry = store.get(key)
+    message = "stopped while nobody ran it; what was not saved is lost"
+    status = msgspec.structs.replace(picture.view.status, phase=JobPhase.STOPPED, message=message)
+    revision = 0 if entry is None else entry.mod_revision
+    if not picture.view.status.phase.ended and (entry is None or revision <= picture.view.revision):
+        store.transact(
+            compares=[ModRevisionIs(key=key, revision=revision)], puts=[Put(key=key, value=encode(status))]
+        )
 
 
 def _devices_in_use(view: JobView) -> dict[DeviceId, WorkerId]:

@@ -30,7 +30,7 @@ from elastane.model.records import (
     Spec,
     WorkerPhase,
 )
-from elastane.store.base import Put, Snapshot, Store
+from elastane.store.base import DeletePrefix, Put, Snapshot, Store
 from elastane.store.open import open_store
 
 JOB = JobId("j")
@@ -170,6 +170,18 @@ def test_stopping_twice_is_stopping_once(store: Store) -> None:
     request_stop(store, JOB)
     request_stop(store, JOB)
     assert spec(store) == Spec(wanted=2, minimum=2, stop=True)
+
+
+def test_a_job_that_nobody_runs_any_more_has_stopped_as_soon_as_it_is_asked_to(store: Store) -> None:
+    prefixes = (KEYS.prefix + "members/", KEYS.prefix + "agents/")
+    store.transact(deletes=[DeletePrefix(prefix=prefix) for prefix in prefixes])
+    request_stop(store, JOB)
+    view = read_picture(store, JOB).view
+    assert view.status == JobStatus(
+        phase=JobPhase.STOPPED, message="stopped while nobody ran it; what was not saved is lost"
+    )
+    with pytest.raises(JobStateError, match="has ended: stopped"):
+        request_stop(store, JOB)
 
 
 def test_an_ended_job_takes_no_requests(store: Store) -> None:
