@@ -6,7 +6,7 @@ apart into tensors and plain data, or puts received ones back in place. It knows
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 import torch
@@ -139,8 +139,15 @@ class JobState:
             ModelMismatchError: the state is that of another model or optimizer; nothing was changed.
         """
         self.check_fits(state)
-        settled = self._settle(state)
-        parts = {name: join_tensors(skeleton, settled) for name, skeleton in state.skeleton.items()}
+        self.adopt(replace(state, tensors=self._settle(state)))
+
+    def adopt(self, state: CapturedState) -> None:
+        """Put a state in place whose tensors are live ones of this worker, or belong to nobody else.
+
+        The last step of `restore`; for those who have received into the live tensors and checked before.
+        """
+        tensors = tuple(state.tensors.values())
+        parts = {name: join_tensors(skeleton, tensors) for name, skeleton in state.skeleton.items()}
         for name, model in self.named_models().items():
             restore_model(model, parts[name])
         for name, optimizer in self.named_optimizers().items():
@@ -183,17 +190,17 @@ class JobState:
             return frozenset()
         return frozenset(name for name, tensor in tensors.items() if tensor.device.type == "cpu")
 
-    def _settle(self, state: CapturedState) -> tuple[Tensor, ...]:
-        # The state's tensors by number: as live ones, overwritten, where such exist; as new ones otherwise.
+    def _settle(self, state: CapturedState) -> dict[str, Tensor]:
+        # The state's tensors: as live ones, overwritten, where such exist; as new ones otherwise.
         targets = find_targets(self.capture())
-        settled = []
+        settled = {}
         with torch.no_grad():
             for name, tensor in state.tensors.items():
                 device = choose_device(
                     name, on_host=name in state.host_tensors, source_type=state.device_type, own=self.device
                 )
-                settled.append(_settle_tensor(tensor, device, targets.get(name), owned=state.owned))
-        return tuple(settled)
+                settled[name] = _settle_tensor(tensor, device, targets.get(name), owned=state.owned)
+        return settled
 
 
 def find_targets(state: CapturedState) -> dict[str, Tensor]:

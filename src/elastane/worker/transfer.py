@@ -5,9 +5,11 @@ skeleton. 3. Every supplier sends its share of the bytes, all in parallel, strai
 Which worker supplies and which receives was decided elsewhere; what the state means, too.
 """
 
+import gc
 import struct
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
@@ -126,9 +128,21 @@ def receive_state(link: StateLink, job_state: JobState, *, suppliers: Sequence[i
         DeterminismError: suppliers hold states of different steps or layouts.
         ModelMismatchError: the state is that of another model; nothing was changed.
     """
-    header = _receive_headers(link, suppliers)
-    description, table = _receive_description(link, suppliers[0], header)
+    # Before anything is received: the suppliers take their state apart at the same time.
     targets = find_targets(job_state.capture()) if in_place else {}
+    header = _receive_headers(link, suppliers)
+    with _collection_paused():
+        _receive_body(link, job_state, suppliers, header, targets)
+
+
+def _receive_body(
+    link: StateLink,
+    job_state: JobState,
+    suppliers: Sequence[int],
+    header: _Header,
+    targets: Mapping[str, Tensor],
+) -> None:
+    description, table = _receive_description(link, suppliers[0], header)
     stream = _make_room(table, description.device_type, job_state.device, targets)
     state = CapturedState(
         step=description.step,
@@ -141,7 +155,24 @@ def receive_state(link: StateLink, job_state: JobState, *, suppliers: Sequence[i
     )
     job_state.check_fits(state)
     _receive_bytes(link, suppliers, stream)
-    job_state.restore(state)
+    if targets:
+        job_state.adopt(state)
+    else:
+        job_state.restore(state)
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    # Thousands of new containers set off full garbage collections, each as long as a small transfer:
+    # 0.28 s instead of 0.13 s for 5,000 tensors.
+    if not gc.isenabled():
+        yield
+        return
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _describe_state(state: CapturedState) -> tuple[_Stream, bytes, bytes]:
