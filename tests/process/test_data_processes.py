@@ -9,7 +9,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -224,17 +225,32 @@ def test_a_worker_init_fn_meets_the_user_s_own_data_set() -> None:
     feeder.close()
 
 
-def start_entry(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
-    process = subprocess.Popen(
-        [sys.executable, str(Path(__file__).with_name("feed_entry.py")), ending],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-    )
-    assert process.stdout is not None
-    return process, [int(pid) for pid in process.stdout.readline().split()]
+StartEntry = Callable[[str], tuple[subprocess.Popen[str], list[int]]]
+
+
+@pytest.fixture
+def start_entry() -> Iterator[StartEntry]:
+    """Start a training process that ends in the given way; gives it and the ids of its children."""
+    started: list[tuple[subprocess.Popen[str], list[int]]] = []
+
+    def start(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
+        process = subprocess.Popen(
+            [sys.executable, str(Path(__file__).with_name("feed_entry.py")), ending],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        assert process.stdout is not None
+        started.append((process, [int(pid) for pid in process.stdout.readline().split()]))
+        return started[-1]
+
+    yield start
+    for process, _ in started:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
 
 
 @pytest.mark.parametrize(
@@ -246,7 +262,9 @@ def start_entry(ending: str) -> tuple[subprocess.Popen[str], list[int]]:
         ("child", 0, ""),
     ],
 )
-def test_a_process_that_ends_without_closing_leaves_no_process(ending: str, code: int, message: str) -> None:
+def test_a_process_that_ends_without_closing_leaves_no_process(
+    start_entry: StartEntry, ending: str, code: int, message: str
+) -> None:
     process, pids = start_entry(ending)
     _, errors = process.communicate(timeout=DEADLINE_S)
     assert (len(pids), process.returncode) == (2, code)
@@ -254,7 +272,9 @@ def test_a_process_that_ends_without_closing_leaves_no_process(ending: str, code
     check_gone(pids)
 
 
-def test_a_killed_process_takes_all_its_data_loading_processes_along_and_leaves_no_shared_memory() -> None:
+def test_a_killed_process_takes_all_its_data_loading_processes_along_and_leaves_no_shared_memory(
+    start_entry: StartEntry,
+) -> None:
     process, pids = start_entry("kill")
     process.kill()
     process.communicate(timeout=DEADLINE_S)
@@ -263,7 +283,7 @@ def test_a_killed_process_takes_all_its_data_loading_processes_along_and_leaves_
     assert shared_memory_of([process.pid, *pids]) == []
 
 
-def test_a_signal_to_all_processes_does_not_end_the_feeding() -> None:
+def test_a_signal_to_all_processes_does_not_end_the_feeding(start_entry: StartEntry) -> None:
     process, pids = start_entry("signals")
     output, errors = process.communicate(timeout=DEADLINE_S)
     assert (len(pids), process.returncode, output, errors) == (2, 0, "still fed\n", "")

@@ -151,7 +151,7 @@ class BatchFeeder:
             answered, batch = self._pull()
             if answered == key:
                 return batch
-            if answered is not None and self._plan.wants(answered):
+            if answered is not None:
                 self._stash[answered] = batch
 
     def _pull(self) -> tuple[BatchKey | None, Any]:

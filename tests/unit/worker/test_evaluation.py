@@ -63,10 +63,12 @@ def test_a_batch_is_the_same_in_every_share_and_pass() -> None:
 
 
 def test_code_between_two_batches_draws_numbers_that_belong_to_the_batch() -> None:
-    def drawn(share: list[int]) -> dict[int, float]:
-        return {number: torch.rand(()).item() for number, _ in zip(share, loader_of(share), strict=True)}
+    def drawn(share: list[int], dataset: Any = None) -> dict[int, float]:
+        loader = loader_of(share, dataset=dataset)
+        return {number: torch.rand(()).item() for number, _ in zip(share, loader, strict=True)}
 
     whole = drawn([0, 1, 2, 3])
+    assert drawn([0, 1, 2, 3], range(10)) == whole  # whatever the data set draws, here or in another process
     assert len(set(whole.values())) == 4
     assert drawn([2]) == {2: whole[2]}
     assert drawn([3, 1]) == {3: whole[3], 1: whole[1]}

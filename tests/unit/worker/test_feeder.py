@@ -140,6 +140,26 @@ def test_an_unannounced_switch_keeps_what_is_still_wanted_and_asks_for_what_is_m
     assert not set(later) & set(under_way)
 
 
+def test_an_unannounced_fetch_is_followed_by_prefetching_from_there_and_drops_what_came_before() -> None:
+    bench = Bench(depth=4)
+    bench.feeder.schedule(0, 0, ALL)
+    bench.fetch_step(0, 0, VrankRange(0, 1))
+    assert bench.feeder.fetch(1, 1, 2) == expected(BatchKey(1, 1, 2))
+    assert bench.feeder.waiting == 0
+    assert bench.requested[5:] == [BatchKey(1, 1, 2), BatchKey(1, 1, 3), *keys_of(1, range(2, 3), ALL)[:3]]
+
+
+def test_fetching_backwards_does_not_fill_the_memory() -> None:
+    bench = Bench(depth=3)
+    bench.feeder.schedule(0, 0, ALL)
+    waiting = []
+    for epoch in range(4, -1, -1):
+        for step in range(ORDER.steps_per_epoch - 1, -1, -1):
+            assert bench.feeder.fetch(epoch, step, 0) == expected(BatchKey(epoch, step, 0))
+            waiting.append(bench.feeder.waiting)
+    assert max(waiting) <= 2 * 3
+
+
 def test_a_repeated_step_is_fetched_again() -> None:
     bench = Bench(depth=3)
     bench.feeder.schedule(0, 1, VrankRange(0, 3))
