@@ -25,7 +25,9 @@ from elastane.worker.transfer import receive_state, send_state
 RECORDS_KEPT = 4096
 """Records of the last steps that every worker keeps, so that a new main worker can fill the log's gap."""
 SAVE_FOLDER = "final"
-STOP_LOOK_S = 0.05
+LOOK_S = 0.005
+LINGER_S = 2.0
+"""How long a leaver waits for the members at most; a member that is later than this is in trouble itself."""
 
 
 class ElasticSession:
@@ -101,7 +103,7 @@ class ElasticSession:
 
     def abort_commit(self, why: str) -> None:
         """Take note that a peer was lost before the step could be committed."""
-        self._give_up(self._standing.gate.newest_generation, why, has_state=True)
+        self._tell_broken(self._standing.commit_failed(why), why)
 
     def note_wait(self, why: str) -> None:
         """Take note of what the training thread is going to wait for."""
@@ -127,7 +129,9 @@ class ElasticSession:
             moved_bytes = self._move_state(topology, courier, had_state=had_state)
         except LinkBrokenError as error:
             # A joiner's state is a mixture now; whoever had the job's state before still has it.
-            self._give_up(topology.generation, str(error), has_state=had_state)
+            self._tell_broken(
+                self._standing.switch_failed(topology, str(error), has_state=had_state), str(error)
+            )
             return
         member = topology.member(self._me)
         if member is None:
@@ -170,16 +174,26 @@ class ElasticSession:
             captured = state.capture()
         return captured.tensor_bytes
 
-    def _give_up(self, generation: int, why: str, *, has_state: bool) -> None:
-        if self._standing.give_up(generation, why, has_state=has_state):
+    def _tell_broken(self, generation: int, why: str) -> None:
+        if generation:
             self._control.events.append("link_broken", worker=self._me, generation=generation, reason=why)
 
     def _leave(self, topology: Topology) -> None:
         self._write_metrics(main=False)
+        self._linger(topology)
         self._control.events.append(
             "left", worker=self._me, generation=topology.generation, step=topology.switch_step
         )
         raise Left(topology.reason)
+
+    def _linger(self, topology: Topology) -> None:
+        """Keep the old link open until all members are through with it: they may be a moment behind."""
+        deadline_s = time.monotonic() + LINGER_S
+        while time.monotonic() < deadline_s:
+            records = [self._control.view.members.get(m.worker) for m in topology.members]
+            if all(r is None or r.generation >= topology.generation for r in records):
+                return
+            time.sleep(LOOK_S)
 
     def _stop(self, topology: Topology) -> None:
         """Leave for good; the first leaver that is still there saves the state for all."""
@@ -196,7 +210,7 @@ class ElasticSession:
                 if self._control.end_job(JobPhase.STOPPED, message):
                     self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
                 break
-            time.sleep(STOP_LOOK_S)
+            time.sleep(LOOK_S)
         raise Left(topology.reason)
 
     def _write_metrics(self, *, main: bool) -> None:

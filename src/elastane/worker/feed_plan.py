@@ -65,7 +65,9 @@ class FeedPlan:
         while self.epochs is None or epoch < self.epochs:
             while step < self.order.steps_per_epoch:
                 vranks = self.vranks_at(epoch, step)
-                if vranks.start >= vranks.stop and (self.promise is None or (epoch, step) >= self.promise.due):
+                if vranks.start >= vranks.stop and (
+                    self.promise is None or (epoch, step) >= self.promise.due
+                ):
                     return
                 for vrank in range(max(first_vrank, vranks.start), vranks.stop):
                     if self.order.positions(step, vrank):

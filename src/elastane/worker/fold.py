@@ -75,6 +75,11 @@ class GradientFold:
         self.used = [False] * parameters
         self.results: Gradients = [None] * parameters
 
+    @property
+    def pending(self) -> int:
+        """Return how many partial sums, each as large as a whole gradient, wait for later virtual workers."""
+        return len(self._layers)
+
     def start(self, push: Push, divisor: float) -> None:
         """Await the gradients of the next virtual worker; a whole tree's sum is divided by `divisor`."""
         self._push = push

@@ -4,7 +4,7 @@ A façade. Under plain `python train.py` it runs all virtual workers in this pro
 agent started it takes part in an elastic job. What happens when is in `trainer`, with whom in `session`.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal, Self
 
 import torch
@@ -18,6 +18,8 @@ from elastane.worker.data import FeedSettings, check_dataset
 from elastane.worker.determinism import Determinism, apply_determinism
 from elastane.worker.digest import compute_digest
 from elastane.worker.elastic import ElasticSession
+from elastane.worker.evaluating import combine_results, evaluate_together
+from elastane.worker.evaluation import EvalLoader
 from elastane.worker.feeder import BatchFeeder
 from elastane.worker.network import torch_device
 from elastane.worker.seeding import seed_init
@@ -89,7 +91,7 @@ class Job:
         )
         self._trainer = Trainer(seed, virtual_workers, session, self.device)
         self._update: Update | None = None
-        self._model: nn.Module | None = None
+        self._eval_loader: EvalLoader | None = None
 
     # --- set-up -------------------------------------------------------------------------------------
 
@@ -213,6 +215,65 @@ class Job:
         """Log numbers of this virtual worker's batch; they are averaged over all N, weighted by samples."""
         if self._trainer.in_body:
             self._trainer.log({name: _detached(value) for name, value in values.items()})
+
+    # --- evaluation ---------------------------------------------------------------------------------
+
+    def eval_loader(self, dataset: Any, batch_size: int, **settings: Any) -> EvalLoader:
+        """Return a loader that gives this worker its share of an evaluation data set, in order.
+
+        Give one result per batch to `combine`. `evaluate` does both and survives the loss of a worker.
+
+        Args:
+            dataset: map-style data set.
+            batch_size: samples per batch.
+            settings: num_workers, collate_fn and so on, as for `loader`.
+
+        Raises:
+            ConfigError, UnsupportedModelError: as for `loader`.
+        """
+        self._eval_loader = EvalLoader(
+            dataset,
+            batch_size,
+            self.seed,
+            settings=_feed_settings(False, settings),
+            assign=self._trainer.deal,
+        )
+        return self._eval_loader
+
+    def combine(self, results: Sequence[Any]) -> Any:
+        """Join all workers' results of the last pass over the eval loader, in sample order.
+
+        Args:
+            results: one per batch: tensors whose first dimension is the samples, numbers, or dicts, lists and
+                tuples of those.
+
+        Returns:
+            The joined results, equal on all workers and whatever their number.
+
+        Raises:
+            ConfigError: there is not one result for each batch.
+            JobStateError: a worker was lost with its share of the results.
+        """
+        loader = self._eval_loader
+        if loader is None:
+            raise ConfigError("call job.eval_loader before job.combine")
+        own = dict(zip(loader.yielded, results, strict=False))
+        return combine_results(self._trainer, loader.batches, own, len(results))
+
+    def evaluate(self, function: Callable[[Any], Any], dataset: Any, batch_size: int, **settings: Any) -> Any:
+        """Return `function(batch)` of a whole data set, joined in sample order, equal on all workers.
+
+        The batches are dealt to the workers; if one is lost, the others do its share.
+
+        Args:
+            function: gives a batch's result: see `combine`.
+            dataset, batch_size, settings: as for `eval_loader`.
+
+        Raises:
+            ConfigError, UnsupportedModelError: as for `eval_loader`.
+        """
+        feed = _feed_settings(False, settings)
+        return evaluate_together(self._trainer, function, dataset, batch_size, feed)
 
     # --- where we are -------------------------------------------------------------------------------
 

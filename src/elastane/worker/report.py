@@ -26,6 +26,8 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     scheduler_calls: list[int]
     compute_s: float
     """Own compute time of all its virtual workers: forward until the last gradient, without waiting."""
+    checksum: int | None = None
+    """Of the state before the step, when it is due to be compared."""
 
 
 _encoder = msgspec.msgpack.Encoder()

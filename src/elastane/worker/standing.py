@@ -53,6 +53,7 @@ class Standing:
         self.waiting: tuple[str, float] | None = None
         self.step_time_s = 0.0
         self._running: Courier | None = None
+        self._retired: list[Courier | None] = []
         self._quit: Quit | None = None
         self._wake = wake
 
@@ -99,6 +100,7 @@ class Standing:
             self.gate.end_commit()
             self.step_time_s = step_time_s
             halted = self.gate.halted
+            self._close_retired()
         if halted:
             self._wake()
 
@@ -110,7 +112,8 @@ class Standing:
     def entered(self, topology: Topology) -> None:
         """Record that the training thread holds the state of `topology` and uses its link from now on."""
         with self.changed:
-            old, self._running = self._running, self.links.pop(ProposalId.of(topology), None)
+            self._retired.append(self._running)
+            self._running = self.links.pop(ProposalId.of(topology), None)
             self.gate.entered(topology)
             self.local = replace(self.local, candidate=None)
             self._note(
@@ -118,26 +121,37 @@ class Standing:
                 generation=topology.generation,
                 committed_step=self.gate.committed,
             )
-        if old is not None:
-            old.close()
         self._wake()
 
-    def give_up(self, generation: int, why: str, *, has_state: bool) -> bool:
-        """Record that a commit, or the entry into `generation`, failed since a peer was lost.
+    def commit_failed(self, why: str) -> int:
+        """Record that the step in flight was not committed, since a peer was lost; nothing was changed.
 
         Returns:
-            Whether this is news, to be logged.
+            The generation that cannot go on, if this worker is the first to say so to itself; else 0.
+        """
+        with self.changed:
+            self.gate.busy = False
+            if self.gate.halted:
+                return 0
+            return self._break(self.gate.newest_generation, why)
+
+    def switch_failed(self, topology: Topology, why: str, *, has_state: bool) -> int:
+        """Record that `topology` could not be entered; say whether the worker's old state is still whole.
+
+        Returns:
+            As for `commit_failed`.
         """
         with self.changed:
             self.gate.switch_failed(has_state=has_state)
-            self.gate.halt()
-            self._abandon_links(why)
-            news = self.local.broken < generation
-            if news:
-                self.local = replace(self.local, broken=generation)
-                self._note(broken=generation)
+            if self.gate.passed_over >= topology.generation:
+                return 0
+            return self._break(topology.generation, why)
+
+    def _break(self, generation: int, why: str) -> int:
+        self.halt(why)
+        self.report_broken(generation)
         self._wake()
-        return news
+        return generation
 
     def announce_finished(self) -> None:
         """Say that this worker has come to the end of training."""
@@ -149,11 +163,18 @@ class Standing:
     def close(self) -> None:
         """Give all links back."""
         with self.changed:
-            for courier in (self._running, *self.links.values()):
-                if courier is not None:
-                    courier.close()
+            self._retired += [self._running, *self.links.values()]
             self._running = None
             self.links.clear()
+            self._close_retired()
+
+    def _close_retired(self) -> None:
+        # A commit in the new generation needs every member, so by then all are through with the old link.
+        # Closed any earlier, it could break under a slower member that still finishes its last step.
+        for courier in self._retired:
+            if courier is not None:
+                courier.close()
+        self._retired.clear()
 
     # --- for the control thread, under `changed` ------------------------------------------------------
 
@@ -164,8 +185,10 @@ class Standing:
                 return False
             self._quit = order
             if not order.clean:
-                self.gate.halt()
-                self._abandon_links(order.reason)
+                self.halt(order.reason)
+                for courier in self.links.values():
+                    if courier is not None:
+                        courier.abandon(order.reason)
             self.changed.notify_all()
             return True
 
@@ -195,9 +218,17 @@ class Standing:
         self._wake()
 
     def halt(self, why: str) -> None:
-        """Commit nothing more in the present generation and wake whoever waits for its link."""
+        """Commit nothing more in the present generation and wake whoever waits for its link.
+
+        A link that is being built for a newer proposal is left alone.
+        """
         self.gate.halt()
-        self._abandon_links(why)
+        passed_over = max(self.gate.generation, self.gate.passed_over)
+        for proposal, courier in self.links.items():
+            if courier is not None and proposal.generation <= passed_over:
+                courier.abandon(why)
+        if self._running is not None:
+            self._running.abandon(why)
         self.changed.notify_all()
 
     def report_broken(self, generation: int) -> None:
@@ -219,11 +250,6 @@ class Standing:
 
     def _note(self, **changes: object) -> None:
         self.record = structs.replace(self.record, **changes)
-
-    def _abandon_links(self, why: str) -> None:
-        for courier in (self._running, *self.links.values()):
-            if courier is not None:
-                courier.abandon(why)
 
     def _leave_if_told(self) -> None:
         if self._quit is not None:

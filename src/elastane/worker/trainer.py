@@ -15,14 +15,29 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 
 from elastane.core.data_order import DataOrder
-from elastane.model.errors import ConfigError, ElastaneError, LinkBrokenError, UnsupportedModelError
+from elastane.model.errors import (
+    ConfigError,
+    DeterminismError,
+    ElastaneError,
+    LinkBrokenError,
+    UnsupportedModelError,
+)
 from elastane.observe.metrics import MetricsRecord
-from elastane.worker.courier import Courier
+from elastane.worker.drift import (
+    CHECK_EVERY_STEPS,
+    combine_checksums,
+    compute_checksums,
+    first_difference,
+    is_check_due,
+)
+from elastane.worker.evaluation import compute_eval_shares
 from elastane.worker.feeder import BatchFeeder
+from elastane.worker.gathering import gather_bytes
 from elastane.worker.reducer import GradientReducer
 from elastane.worker.report import StepReport, VrankReport, average_values, pack_report, unpack_reports
 from elastane.worker.seeding import seed_step
@@ -81,6 +96,8 @@ class Trainer:
         self._reducer: GradientReducer | None = None
         self._data: tuple[BatchFeeder, DataOrder] | None = None
         self._max_steps: int | None = None
+        self._switch_step = 0
+        self.check_every = CHECK_EVERY_STEPS
         self._seating: Seating | None = None
         self._begun = False
         self._body: _Body | None = None
@@ -143,17 +160,13 @@ class Trainer:
         """Tell whether the user's loop body is running for a virtual worker."""
         return self._body is not None
 
-    @property
-    def courier(self) -> Courier | None:
-        """Return the courier to the other members; None for a lone one."""
-        return self._seating.courier if self._seating else None
-
     # --- for the session ----------------------------------------------------------------------------
 
     def take_seat(self, seating: Seating) -> None:
         """Train from now on as `seating` says, from the state as it is now."""
         assert self._reducer is not None
         self._seating = seating
+        self._switch_step = self.state.step
         self._restart_step()
         self._reducer.buffers_changed()
         self._reducer.enter(seating.ranges, seating.own, seating.courier)
@@ -219,6 +232,30 @@ class Trainer:
         """Remember values of the virtual worker whose body runs."""
         assert self._body is not None
         self._body.values.update(values)
+
+    def deal(self, batches: int) -> range:
+        """Return the numbers of the evaluation batches that are this worker's share."""
+        if self._seating is None:
+            return range(batches)
+        return compute_eval_shares(batches, len(self._seating.ranges))[self._seating.own]
+
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """Collect bytes from all members between two steps.
+
+        Returns:
+            All payloads in topology order. None if a member was lost: this worker has entered the generation
+            without it, and what was dealt out by the old one must be dealt anew.
+        """
+        courier = self.seating.courier
+        if courier is None:
+            return [payload]
+        self._session.note_wait("the others' share of an evaluation")
+        try:
+            return gather_bytes(courier, len(self.seating.ranges), payload)
+        except LinkBrokenError as error:
+            self._session.abort_commit(str(error))
+            self._session.pass_boundary()
+            return None
 
     def fold(self) -> None:
         """Take the virtual worker's gradients: called by the first optimizer's step in the body."""
@@ -297,6 +334,8 @@ class Trainer:
         if reports is None:
             self._drop()
             return
+        if self._check_due:
+            self._check_drift(reports)
         self._session.check_lease()
         self._update.apply(reports[0].optimizer_calls, reports[0].scheduler_calls)
         record = self._record(reports)
@@ -326,7 +365,33 @@ class Trainer:
             list(self._done[0].calls.optimizers),
             list(self._done[0].calls.schedulers),
             sum(b.compute_s for b in self._done),
+            combine_checksums(self._checksums()) if self._check_due else None,
         )
+
+    @property
+    def _check_due(self) -> bool:
+        alone = len(self.seating.ranges) == 1
+        return not alone and is_check_due(self.state.step, self._switch_step, self.check_every)
+
+    def _checksums(self) -> list[tuple[str, int]]:
+        return compute_checksums(self.state.capture())
+
+    def _check_drift(self, reports: list[StepReport]) -> None:
+        """Raise DeterminismError if the members' states before this step differ."""
+        if len({report.checksum for report in reports}) == 1:
+            return
+        everybody = self.gather(msgspec.msgpack.encode(self._checksums()))
+        if everybody is None:
+            return
+        tables = [msgspec.msgpack.decode(text, type=list[tuple[str, int]]) for text in everybody]
+        for member, table in enumerate(tables):
+            name = first_difference(tables[0], table)
+            if name:
+                raise DeterminismError(
+                    f"before step {self.state.step} the states of members 0 and {member} differ, first in "
+                    f"{name!r}; state outside job.prepare and job.register, unseeded random numbers or "
+                    "unlike hardware are the usual causes"
+                )
 
     def _record(self, reports: list[StepReport]) -> MetricsRecord:
         now_s = time.monotonic()
@@ -352,7 +417,10 @@ class Trainer:
         self._next_vrank = self.seating.vranks.start
 
     def _reschedule(self) -> None:
-        self.feeder.schedule(self.position.epoch, self.position.epoch_step, self.seating.vranks)
+        epoch, epoch_step = self.position.epoch, self.position.epoch_step
+        if epoch_step >= self.order.steps_per_epoch:
+            epoch, epoch_step = epoch + 1, 0
+        self.feeder.schedule(epoch, epoch_step, self.seating.vranks)
 
     def _close_epoch(self) -> None:
         """Go on to the next epoch after the user's loop has left this one, at its end or by `break`."""
