@@ -9,6 +9,7 @@ import psutil
 import pytest
 from agent_world import Trial, is_gone, nothing_left_behind, wait_for
 
+from elastane.agent.children import is_subreaper
 from elastane.agent.launcher import Exited, PoolReported, Started
 
 pytestmark = pytest.mark.process
@@ -265,6 +266,15 @@ def test_many_workers_at_once_each_end_with_their_own_code(begin: Begin) -> None
         trial.start(f"w{code}", str(code))
     assert [trial.exit_code(f"w{code}") for code in range(20)] == list(range(20))
     assert not [n for n in trial.seen if isinstance(n, Exited)]
+
+
+def test_the_process_adopts_orphans_only_while_a_launcher_is_open(begin: Begin) -> None:
+    assert not is_subreaper()
+    first, second = begin(SLEEPER, warm=False), begin(SLEEPER, warm=False)
+    first.launcher.close()
+    assert is_subreaper()
+    second.launcher.close()
+    assert not is_subreaper()
 
 
 def test_what_the_parent_preloaded_is_told(begin: Begin) -> None:

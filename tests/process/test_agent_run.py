@@ -31,6 +31,12 @@ from elastane.store.open import open_store
 pytestmark = pytest.mark.process
 
 TRAIN = "from agent_entry import life\nlife.train()\n"
+DEAF = """
+import time
+from agent_entry import life, WorkerPhase
+life.become(WorkerPhase.TRAINING)
+time.sleep(600)
+"""
 IMPATIENT = StaffingSettings(
     first_back_off_s=0.01,
     lost_grace_s=0.2,
@@ -230,8 +236,7 @@ def test_workers_that_do_not_notice_the_jobs_end_are_ended(begin: Begin) -> None
 
 
 def test_asking_twice_ends_all_at_once(begin: Begin) -> None:
-    deaf = "import time\nfrom agent_entry import life\nlife.train(1)\ntime.sleep(600)\n"
-    world = begin(deaf, spec=Spec(wanted=2))
+    world = begin(DEAF, spec=Spec(wanted=2))
     world.wait_event("training", count=2)
     world.agent.request_stop()
     world.wait_event("stop_requested")
@@ -242,8 +247,7 @@ def test_asking_twice_ends_all_at_once(begin: Begin) -> None:
 
 
 def test_a_graceful_stop_that_takes_too_long_is_ended(begin: Begin) -> None:
-    deaf = "import time\nfrom agent_entry import life\nlife.train(1)\ntime.sleep(600)\n"
-    world = begin(deaf, stop_grace_s=0.3)
+    world = begin(DEAF, stop_grace_s=0.3)
     world.wait_event("training")
     world.agent.request_stop()
     assert world.end() == JobStatus(

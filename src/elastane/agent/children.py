@@ -13,6 +13,7 @@ import ctypes
 import os
 import select
 import signal
+import threading
 import time
 from dataclasses import dataclass
 
@@ -44,8 +45,7 @@ class Children:
     """Watch a set of child processes by name. Used by one thread only."""
 
     def __init__(self) -> None:
-        self._was_subreaper = is_subreaper()
-        set_subreaper(True)
+        _subreaping.begin()
         self._epoll = select.epoll()
         self._by_name: dict[str, _Child] = {}
         self._by_descriptor: dict[int, _Child] = {}
@@ -131,7 +131,7 @@ class Children:
         for child in tuple(self._by_name.values()):
             self._forget(child)
         self._epoll.close()
-        set_subreaper(self._was_subreaper)
+        _subreaping.end()
 
     def _forget(self, child: _Child) -> None:
         self._epoll.unregister(child.descriptor)
@@ -143,20 +143,41 @@ class Children:
         self._draining = {group for group in self._draining if not _reap_group(group)}
 
 
+class _Subreaping:
+    """Make this process a child subreaper as long as anybody needs it, and then what it was before.
+
+    A process has one such flag, and may hold several agents, so the uses are counted.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._uses = 0
+        self._was_set = False
+
+    def begin(self) -> None:
+        """Count one more use. Raises OSError if the kernel refuses."""
+        with self._lock:
+            if self._uses == 0:
+                self._was_set = is_subreaper()
+                _prctl(_PR_SET_CHILD_SUBREAPER, 1)
+            self._uses += 1
+
+    def end(self) -> None:
+        """Count one use less."""
+        with self._lock:
+            self._uses -= 1
+            if self._uses == 0:
+                _prctl(_PR_SET_CHILD_SUBREAPER, int(self._was_set))
+
+
+_subreaping = _Subreaping()
+
+
 def is_subreaper() -> bool:
     """Tell whether orphaned descendants become children of this process."""
     flag = ctypes.c_int(0)
     _prctl(_PR_GET_CHILD_SUBREAPER, ctypes.addressof(flag))
     return bool(flag.value)
-
-
-def set_subreaper(wanted: bool) -> None:
-    """Make orphaned descendants children of this process, or stop that.
-
-    Raises:
-        OSError: the kernel refuses.
-    """
-    _prctl(_PR_SET_CHILD_SUBREAPER, int(wanted))
 
 
 def _prctl(option: int, argument: int) -> None:

@@ -56,7 +56,7 @@ def _preload(channel: socket.socket, request: Preload) -> None:
     began_s = time.monotonic()
     done, failed = preload((*request.modules, *find_preloads(Path(request.script))))
     torch = sys.modules.get("torch")
-    # Forked workers share these objects; without this the first collection in each would copy all pages.
+    # Forked workers share these objects, which live for ever; else each collection in one would copy all pages.
     gc.collect()
     gc.freeze()
     answer = Preloaded(
@@ -104,7 +104,6 @@ def _begin_worker(channel: socket.socket, request: Fork, log_descriptor: int) ->
     os.dup2(log_descriptor, 2)
     os.close(log_descriptor)
     _draw_random_state()
-    gc.unfreeze()
     sys.argv = [request.context.script, *request.context.arguments]
     run_worker(request.context, request.entry)
 
