@@ -20,6 +20,7 @@ from elastane.observe.metrics import (
     decode_record,
     encode_record,
     follow_metrics,
+    read_last_metrics,
     read_metrics,
 )
 
@@ -280,3 +281,22 @@ def test_lines_lost_for_good_are_said_so_when_the_log_closes(
 def test_the_file_is_readable_by_its_owner_only(tmp_path: Path, metrics_log: MetricsLog) -> None:
     metrics_log.flush()
     assert (tmp_path / METRICS_FILE).stat().st_mode & 0o777 == 0o600
+
+
+def test_the_last_records_are_found_without_reading_the_whole_file(tmp_path: Path) -> None:
+    (tmp_path / METRICS_FILE).write_bytes(
+        b"".join(encode_record(record(step)) for step in range(5_000)) + b'{"torn'
+    )
+    assert read_last_metrics(tmp_path, 2) == [record(4_998), record(4_999)]
+    assert [one.step for one in read_last_metrics(tmp_path, 1_000)] == list(range(4_000, 5_000))
+    assert len(read_last_metrics(tmp_path, 10_000)) == 5_000
+
+
+def test_a_tail_of_the_last_records_goes_on_with_the_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / METRICS_FILE
+    path.write_bytes(b"".join(encode_record(record(step)) for step in range(5)))
+    tail = MetricsTail(tmp_path, last=2)
+    assert [one.step for one in tail.poll()] == [3, 4]
+    with path.open("ab") as file:
+        file.write(encode_record(record(5)))
+    assert tail.poll() == [record(5)]
