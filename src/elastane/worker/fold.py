@@ -2,8 +2,8 @@
 
 `plan_pushes` says, per local virtual worker, how many additions are due and which canonical segment is
 then complete; `GradientFold` does them on tensors, one parameter at a time from hooks or all at once.
-Autograd's own gradient tensors serve as partial sums, so at most ceil(log2 V) + 1 gradient copies exist
-beside the segments. Nothing here knows of other workers.
+Autograd's own gradient tensors serve as partial sums: at most ceil(log2 V) are pending between virtual
+workers, beside the finished segments. Nothing here knows of other workers.
 
 A parameter without gradient counts as zeros, so x + nothing is x + 0.0 (which turns -0.0 into 0.0), the
 same wherever that addition takes place.
