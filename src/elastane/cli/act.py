@@ -18,8 +18,10 @@ from elastane.cli.output import Output
 from elastane.cli.parse import ScaleBy, parse_scale
 from elastane.cli.render import render_change
 from elastane.cli.watch import JobWatch, resolve_worker
+from elastane.cli.wording import format_count
 from elastane.model.errors import JobStateError
 from elastane.model.records import JobInfo
+from elastane.model.topology import Mode
 from elastane.observe.snapshot import Change, JobSnapshot
 from elastane.store.base import Store
 
@@ -131,12 +133,7 @@ class _Act:
     def _describe(
         self, info: JobInfo, asked: requests.Change, changes: tuple[Change, ...], code: Exit
     ) -> list[str]:
-        if asked.before == asked.after:
-            lines = [f"job {info.job}: nothing to change, that is what was wanted already"]
-        else:
-            leaving = [worker for worker in asked.after.leaving if worker not in asked.before.leaving]
-            goes = f", {', '.join(leaving)} leaves" if leaving else ""
-            lines = [f"job {info.job}: {asked.before.wanted} -> {asked.after.wanted} workers wanted{goes}"]
+        lines = [f"job {info.job}: {describe_request(asked)}"]
         lines += [render_change(change) for change in changes]
         if code is Exit.TIMED_OUT:
             lines.append(
@@ -145,10 +142,23 @@ class _Act:
         return lines
 
 
+def describe_request(asked: requests.Change) -> str:
+    """Say in words what a request changed."""
+    before, after = asked.before, asked.after
+    parts = []
+    if before.wanted != after.wanted:
+        parts.append(f"{format_count(after.wanted, 'worker')} wanted, {before.wanted} before")
+    for worker in after.leaving:
+        if worker not in before.leaving:
+            target = f", on {after.targets[0]}" if after.targets != before.targets else ""
+            parts.append(f"{worker} goes as soon as its successor is ready{target}")
+    return "; ".join(parts) or "nothing to change, that is what was wanted already"
+
+
 def is_settled(snapshot: JobSnapshot) -> bool:
     """Tell whether a job runs as it is wanted to, and its newest change has said what it cost."""
     in_topology = [worker for worker in snapshot.workers if worker.vranks is not None]
-    told = all(change.stop_s is not None for change in snapshot.changes[-1:])
+    told = all(change.stop_s is not None or change.mode == Mode.START for change in snapshot.changes[-1:])
     return (
         told
         and not snapshot.activity

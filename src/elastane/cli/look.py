@@ -19,6 +19,7 @@ from elastane.cli.wording import describe_line
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import JobId
 from elastane.observe.events import summarise
+from elastane.observe.snapshot import summarise_snapshot
 from elastane.observe.tail import LineTail
 from elastane.store.base import Store
 
@@ -37,7 +38,8 @@ def ps(home: HomeOption = None, as_json: JsonOption = False) -> int:
         return Exit.DONE
     with store:
         snapshots = look_at_all(store)
-    out.show({"jobs": snapshots}, render_jobs(snapshots, time.time()))
+    data = {"jobs": [summarise_snapshot(snapshot, brief=True) for snapshot in snapshots]}
+    out.show(data, render_jobs(snapshots, time.time()))
     return Exit.DONE
 
 
@@ -45,7 +47,7 @@ def show(job: JobArgument, home: HomeOption = None, as_json: JsonOption = False)
     """Show one job: its workers and what each runs, what is changing and why, what changes cost."""
     with open_home(resolve_home(home)) as store:
         snapshot = JobWatch(store, find_job(store, job)).look()
-    Output(as_json=as_json).show(snapshot, render_job(snapshot))
+    Output(as_json=as_json).show(summarise_snapshot(snapshot), render_job(snapshot))
     return Exit.DONE
 
 
@@ -89,15 +91,17 @@ def logs(
         folder = Path(info.directory) / "logs"
         chosen = _resolve_log(folder, info.job, worker) if worker else None
         tails: dict[str, LineTail] = {}
-        for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
+        for last in _rounds(follow, lambda: _has_ended(store, info.job)):
             for path in [chosen] if chosen else sorted(folder.glob("*.log")):
-                _print_log(out, tails.setdefault(path.stem, LineTail(path)), alone=chosen is not None)
+                _print_log(
+                    out, tails.setdefault(path.stem, LineTail(path)), last=last, alone=chosen is not None
+                )
     return Exit.DONE
 
 
-def _print_log(out: Output, tail: LineTail, *, alone: bool) -> None:
+def _print_log(out: Output, tail: LineTail, *, last: bool, alone: bool) -> None:
     name = tail.path.stem
-    for line in tail.poll():
+    for line in tail.poll(last=last):
         text = line.decode(errors="replace").rstrip("\r")
         out.stream({"worker": name, "line": text}, text if alone else f"{name} | {text}")
 
@@ -116,12 +120,12 @@ def _resolve_log(folder: Path, job: JobId, worker: str) -> Path:
     )
 
 
-def _rounds(follow: bool, has_ended: Callable[[], bool]) -> Iterator[None]:
-    """Yield once, or with `follow` again and again, the last time after the job has ended."""
+def _rounds(follow: bool, has_ended: Callable[[], bool]) -> Iterator[bool]:
+    """Yield once, or with `follow` until the job has ended and then once more; true = the last time."""
     while follow and not has_ended():
-        yield
+        yield False
         time.sleep(POLL_INTERVAL_S)
-    yield
+    yield True
 
 
 def _has_ended(store: Store, job: JobId) -> bool:

@@ -8,9 +8,10 @@ from collections.abc import Sequence
 
 import typer
 
-from elastane.cli import act, doctor, look
+from elastane.cli import act, doctor, look, run, stop
 from elastane.cli.exits import Exit, compute_exit
 from elastane.cli.output import Output
+from elastane.cli.torchrun import translate_torchrun
 from elastane.model.errors import ElastaneError
 
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
@@ -25,6 +26,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+app.command()(run.run)
 app.command()(look.ps)
 app.command()(look.show)
 app.command()(look.events)
@@ -33,6 +35,8 @@ app.command()(look.logs)
 app.command(context_settings={"ignore_unknown_options": True})(act.scale)
 app.command()(act.migrate)
 app.command()(act.evict)
+app.command()(stop.stop)
+app.command()(run.resume)
 app.command()(doctor.doctor)
 
 
@@ -41,12 +45,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     out = Output(as_json="--json" in given[: given.index("--") if "--" in given else None])
     try:
-        result = app(args=given, prog_name="elastane", standalone_mode=False)
+        result = app(args=_translate(out, given), prog_name="elastane", standalone_mode=False)
     except USAGE_ERROR as error:
-        return _fail_usage(out, error)
-    except typer.Abort:
-        return Exit.INTERRUPTED
-    except KeyboardInterrupt:
+        return _fail_usage(out, error, given)
+    except (typer.Abort, KeyboardInterrupt):
         return Exit.INTERRUPTED
     except (ElastaneError, OSError) as error:
         code = compute_exit(error)
@@ -55,12 +57,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return result if isinstance(result, int) else Exit.DONE
 
 
-def _fail_usage(out: Output, error: Exception) -> int:
+def _translate(out: Output, given: list[str]) -> list[str]:
+    if given[:1] != ["run"]:
+        return given
+    translation = translate_torchrun(given[1:])
+    for note in translation.notes:
+        out.remark(note)
+    return ["run", *translation.arguments]
+
+
+def _fail_usage(out: Output, error: Exception, given: list[str]) -> int:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
     if type(error).__name__ == "NoArgsIsHelpError":
         out.remark(text, style="")
-    else:
-        out.fail(Exit.USAGE, text)
+        return Exit.USAGE
+    if given[:1] == ["run"] and text.startswith("No such option"):
+        text += " Arguments for the script come after `--`."
+    out.fail(Exit.USAGE, text)
     return Exit.USAGE
 
 

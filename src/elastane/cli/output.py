@@ -6,13 +6,17 @@ or one object a line where a command streams. Remarks go to standard error.
 
 import json
 import math
+import os
 import sys
-from typing import Any
+from typing import Any, TextIO
 
 import msgspec
 from rich.console import Console, RenderableType
 
 from elastane.cli.exits import Exit
+
+PIPE_WIDTH = 200
+"""Columns of output that no terminal bounds."""
 
 
 class Output:
@@ -22,8 +26,8 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
-        self.people = Console(highlight=False)
-        self.remarks = Console(stderr=True, highlight=False)
+        self.people = _make_console(sys.stdout)
+        self.remarks = _make_console(sys.stderr)
 
     def show(self, data: Any, rendered: RenderableType) -> None:
         """Write `data` as one JSON document, or `rendered` for people."""
@@ -49,6 +53,12 @@ class Output:
             write_json({"error": {"kind": code.name.lower(), "exit_code": int(code), "message": message}})
         else:
             self.remarks.print(f"elastane: {message}", style="red", markup=False, soft_wrap=True)
+
+
+def _make_console(stream: TextIO) -> Console:
+    # Into a pipe or file goes what a wide terminal would show, so that no row is broken for `grep`.
+    wide = None if stream.isatty() or "COLUMNS" in os.environ else PIPE_WIDTH
+    return Console(file=stream, highlight=False, width=wide)
 
 
 def write_json(data: Any) -> None:

@@ -7,7 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from elastane.cli.wording import describe_event, format_bytes, format_clock, format_duration
+from elastane.cli.wording import describe_event, format_bytes, format_clock, format_count, format_duration
 from elastane.observe.events import Event
 from elastane.observe.snapshot import Change, JobSnapshot, Rates, WorkerSnapshot
 
@@ -66,14 +66,18 @@ def render_job(snapshot: JobSnapshot, zone: tzinfo | None = None) -> RenderableT
     return Group(*parts)
 
 
-def render_live(snapshot: JobSnapshot, event_lines: int, zone: tzinfo | None = None) -> RenderableType:
-    """Return the view that `elastane run` keeps fresh, with at most `event_lines` events."""
+def render_live(
+    snapshot: JobSnapshot, event_lines: int, remark: str = "", zone: tzinfo | None = None
+) -> RenderableType:
+    """Return the view that `elastane run` keeps fresh, with at most `event_lines` events and a remark."""
     parts: list[RenderableType] = [render_head(snapshot, brief=True)]
     if snapshot.workers:
         parts += [Text(), render_workers(snapshot)]
     events = snapshot.events[-event_lines:] if event_lines > 0 else ()
     if events:
         parts += [Text(), render_events(events, zone)]
+    if remark:
+        parts += [Text(), Text(remark, style="bold yellow")]
     return Group(*parts)
 
 
@@ -174,7 +178,8 @@ def render_change(change: Change) -> str:
     )
     left = f", {', '.join(change.left)} left" if change.left else ""
     step = "" if change.step is None else f" before step {change.step}"
-    return f"generation {change.generation}{step}: {change.workers or '?'} workers{stop}{moved}{joins}{left}"
+    workers = "" if change.workers is None else f": {format_count(change.workers, 'worker')}"
+    return f"generation {change.generation}{step}{workers}{stop}{moved}{joins}{left}"
 
 
 def format_values(values: Mapping[str, float], at_most: int = 4) -> str:

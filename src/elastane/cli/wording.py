@@ -59,6 +59,11 @@ def format_bytes(count: int) -> str:
     return f"{amount:.3g} TB"
 
 
+def format_count(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 worker, 2 workers."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
 def first_line_of_error(text: str) -> str:
     """Return the line of a traceback that names the error: its last one."""
     lines = [line for line in text.splitlines() if line.strip()]
@@ -80,8 +85,12 @@ def _starting(fields: Fields) -> str:
 
 def _exited(fields: Fields) -> str:
     code = fields["code"]
-    how = f"was ended by signal {-code}" if code < 0 else f"ended with code {code}"
-    return f"{fields['worker']} {how}{_because(fields)}"
+    how = (
+        f"was ended by {fields.get('signal') or f'signal {-code}'}" if code < 0 else f"ended with code {code}"
+    )
+    failure = fields.get("failure")
+    why = f" ({fields['meaning']})" if code and fields.get("meaning") else ""
+    return f"{fields['worker']} {how}{why}{f': {failure}' if isinstance(failure, str) and failure else ''}"
 
 
 def _ready(fields: Fields) -> str:
@@ -95,9 +104,7 @@ def _ready(fields: Fields) -> str:
 
 
 def _proposed(fields: Fields) -> str:
-    members = fields["members"]
-    who = ", ".join(map(str, members)) if isinstance(members, list | tuple) else str(members)
-    return f"proposes generation {fields['generation']} with {who}{_because(fields)}"
+    return f"proposes generation {fields['generation']} with {', '.join(fields['members'])}{_because(fields)}"
 
 
 def _committed(fields: Fields) -> str:
@@ -111,8 +118,8 @@ def _switched(fields: Fields) -> str:
     count = workers if isinstance(workers, int) else len(workers)
     moved = f", moved {format_bytes(fields['moved_bytes'])}" if fields.get("moved_bytes") else ""
     return (
-        f"trains from step {fields['step']} in generation {fields['generation']} with {count} "
-        f"worker{'' if count == 1 else 's'}: stop time {format_duration(fields['stop_s'])}{moved}"
+        f"trains from step {fields['step']} in generation {fields['generation']} with "
+        f"{format_count(count, 'worker')}: stop time {format_duration(fields['stop_s'])}{moved}"
     )
 
 
@@ -127,27 +134,46 @@ def _waiting(fields: Fields) -> str:
     return f"waits for {fields['for']}{_because(fields, 'why')}"
 
 
+def _ended(word: str) -> Callable[[Fields], str]:
+    def describe(fields: Fields) -> str:
+        after = f" after {format_count(fields['step'], 'step')}" if "step" in fields else ""
+        state = f", state {fields['digest']}" if fields.get("digest") else ""
+        saved = f", state saved in {fields['path']}" if fields.get("path") else ""
+        return f"{word}{after}{state}{saved}{_because(fields)}"
+
+    return describe
+
+
 _WORDS: dict[str, Callable[[Fields], str]] = {
     "agent_started": lambda fields: (
-        "agent started" + (f" with {', '.join(fields['devices'])}" if fields.get("devices") else "")
+        f"agent started on {fields['node']}" if fields.get("node") else "agent started"
     ),
+    "agent_ended": lambda fields: f"agent ended: the job is {fields['phase']}",
     "worker_starting": _starting,
+    "worker_started": lambda fields: (
+        f"{fields['worker']} runs as process {fields['pid']} ({fields['start']} start)"
+    ),
+    "worker_start_failed": lambda fields: f"{fields['worker']} could not be started{_because(fields)}",
     "worker_exited": _exited,
+    "worker_ending": lambda fields: f"ends {fields['worker']} ({fields['force']}){_because(fields)}",
     "worker_ready": _ready,
+    "staffing_waits": lambda fields: f"starts no worker now{_because(fields)}",
+    "preloaded": lambda fields: "the prepared process is ready: workers start from it",
+    "stop_requested": lambda fields: f"asks all workers to stop and save, within {fields['grace_s']:g} s",
+    "store_trouble": lambda fields: f"the store cannot be used{_because(fields, 'error')}",
     "proposed": _proposed,
     "committed": _committed,
     "switched": _switched,
     "joined": _joined,
     "left": lambda fields: f"{fields['worker']} left before step {fields['step']}",
+    "leave_requested": lambda fields: f"{fields['worker']} was asked to leave{_because(fields)}",
     "leader": lambda fields: f"{fields['worker']} leads",
     "link_broken": lambda fields: f"link of generation {fields['generation']} broke{_because(fields, 'why')}",
     "waiting": _waiting,
     "script_failed": lambda fields: (
         f"the script failed in {fields['worker']}: {first_line_of_error(fields['traceback'])}"
     ),
-    "finished": lambda fields: (
-        f"finished after {fields['step']} steps"
-        + (f", state {fields['digest']}" if fields.get("digest") else "")
-    ),
-    "stopped": lambda fields: f"stopped after {fields['step']} steps, state saved in {fields['path']}",
+    "finished": _ended("finished"),
+    "stopped": _ended("stopped"),
+    "failed": _ended("failed"),
 }

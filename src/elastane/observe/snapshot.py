@@ -5,8 +5,10 @@ so they cannot disagree; how it looks is theirs. The fields are documented in `d
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
+
+import msgspec
 
 from elastane.core.view import JobView
 from elastane.model.ids import JobId, WorkerId
@@ -21,11 +23,13 @@ from elastane.model.records import (
     Refused,
 )
 from elastane.model.topology import Topology
-from elastane.observe.events import Event
+from elastane.observe.events import Event, summarise
 from elastane.observe.metrics import MetricsRecord
 
 RATE_WINDOW_S = 10.0
 """Training time over which throughput is averaged: steady to read, and fresh within a few looks."""
+SUMMARY_EVENTS = 20
+"""Events in the summary of a job; the whole log is a command of its own."""
 SETTLED = ("switched", "finished", "stopped")
 """Events after which nobody waits any more."""
 
@@ -69,7 +73,8 @@ class Change:
     """The step before which it took effect."""
     workers: int | None = None
     stop_s: float | None = None
-    """Longest time that a worker made no progress because of it; None until somebody has said it."""
+    """Longest time that a worker made no progress because of it; None until somebody has said it, and for
+    a start, which stops nobody."""
     moved_bytes: int = 0
     joined: tuple[Join, ...] = ()
     left: tuple[WorkerId, ...] = ()
@@ -157,6 +162,19 @@ def compute_snapshot(
     )
 
 
+def summarise_snapshot(snapshot: JobSnapshot, *, brief: bool = False) -> dict[str, Any]:
+    """Return the snapshot as plain data, as `--json` prints it.
+
+    The last events are as flat as `elastane events --json` has them; brief: no changes and no events.
+    """
+    data: dict[str, Any] = msgspec.to_builtins(replace(snapshot, events=()))
+    if brief:
+        del data["changes"], data["events"]
+    else:
+        data["events"] = [dict(summarise(event)) for event in snapshot.events[-SUMMARY_EVENTS:]]
+    return data
+
+
 def compute_rates(metrics: Sequence[MetricsRecord]) -> Rates | None:
     """Return the throughput over the last `RATE_WINDOW_S` of one generation's training.
 
@@ -200,16 +218,21 @@ def compute_changes(events: Iterable[Event]) -> tuple[Change, ...]:
 
 
 def _add_committed(parts: dict[str, Any], event: Event) -> None:
-    parts["reason"] = str(event.fields.get("reason", ""))
-    parts.setdefault("step", event.fields.get("switch_step"))
+    fields = event.fields
+    parts["reason"] = str(fields.get("reason", ""))
+    parts.setdefault("mode", str(fields.get("mode", "")))
+    parts.setdefault("step", fields.get("switch_step"))
+    if isinstance(fields.get("members"), dict | list):
+        parts.setdefault("workers", len(fields["members"]))
 
 
 def _add_switched(parts: dict[str, Any], event: Event) -> None:
     fields = event.fields
     parts["at_s"] = event.at_s
     parts["step"] = fields.get("step", parts.get("step"))
-    parts["mode"] = str(fields.get("mode", ""))
-    parts["workers"] = fields.get("workers")
+    parts["mode"] = str(fields.get("mode", parts.get("mode", "")))
+    workers = fields.get("workers")
+    parts["workers"] = len(workers) if isinstance(workers, dict | list) else workers
     parts["stop_s"] = max(parts.get("stop_s") or 0.0, fields.get("stop_s") or 0.0)
     parts["moved_bytes"] = max(parts.get("moved_bytes", 0), fields.get("moved_bytes") or 0)
 
@@ -265,17 +288,17 @@ def _describe_activity(view: JobView) -> Iterator[str]:
         yield "stopping: all workers leave at the next boundary and the state is saved"
     if view.proposal:
         yield _describe_proposal(view, view.proposal)
-    for worker, leave in sorted(view.spec.leaving.items()):
+    leaving = view.spec.leaving
+    for worker, leave in sorted(leaving.items()):
         if worker in current and view.alive(worker):
             when = "as soon as possible" if leave is Leave.NOW else "when its replacement is ready"
             yield f"{worker} leaves {when}"
     for member in view.members.values():
         if member.worker not in current and view.alive(member.worker):
             yield _describe_newcomer(member)
-    staying = sum(view.alive(worker) and worker not in view.spec.leaving for worker in current)
-    coming = sum(view.alive(worker) for worker in view.members if worker not in current)
-    if staying + coming < view.spec.wanted and not view.spec.stop:
-        yield f"{view.spec.wanted} workers are wanted, {staying + coming} are there"
+    there = sum(view.alive(worker) and leaving.get(worker) is not Leave.NOW for worker in view.members)
+    if there < view.spec.wanted and not view.spec.stop:
+        yield f"{view.spec.wanted} workers are wanted, {there} are there"
 
 
 def _describe_newcomer(member: MemberRecord) -> str:

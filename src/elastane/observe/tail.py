@@ -30,8 +30,10 @@ class LineTail:
         lines, whole_bytes = read_last_lines(self.path, count)
         self._offset = whole_bytes - sum(len(line) + 1 for line in lines)
 
-    def poll(self) -> list[bytes]:
+    def poll(self, *, last: bool = False) -> list[bytes]:
         """Return the whole lines that appeared since the last call, without their line ends.
+
+        With `last` no more is expected, and what stands after the last line end is a line, too.
 
         Raises:
             OSError: the file exists but cannot be read.
@@ -44,6 +46,9 @@ class LineTail:
             return []
         # A torn line is read again next time: until then a new writer may have cut it off.
         *lines, torn = data.split(b"\n")
+        if last and torn:
+            lines.append(torn)
+            torn = b""
         self._offset += len(data) - len(torn)
         return lines
 
