@@ -8,7 +8,6 @@ from typing import Annotated
 
 import typer
 
-from elastane.agent.bulletin import Bulletin
 from elastane.agent.jobs import find_job
 from elastane.agent.requests import JobPicture, read_picture, request_stop
 from elastane.cli.exits import Exit
@@ -19,9 +18,8 @@ from elastane.cli.output import Output
 from elastane.cli.watch import JobWatch
 from elastane.model.errors import JobStateError
 from elastane.model.ids import NodeId
-from elastane.model.records import JobInfo, JobPhase, JobStatus
+from elastane.model.records import JobInfo
 from elastane.observe.snapshot import JobSnapshot
-from elastane.store.base import Store
 
 WAIT_INTERVAL_S = 0.1
 DEFAULT_TIMEOUT_S = 60.0
@@ -42,9 +40,7 @@ def stop(
         info = find_job(store, job)
         picture = read_picture(store, info.job)
         request_stop(store, info.job)
-        if not picture.agents and not any(map(picture.view.alive, picture.view.members)):
-            _close_abandoned(store, info)
-        elif now:
+        if now and not read_picture(store, info.job).view.status.phase.ended:
             end_at_once(info, picture)
         snapshot = _wait_for_end(JobWatch(store, info), timeout_s)
     return _tell(out, snapshot, timeout_s)
@@ -65,12 +61,6 @@ def end_at_once(info: JobInfo, picture: JobPicture) -> None:
     # Two different signals: equal ones that arrive together may count as one, and two mean "at once".
     os.kill(agent.pid, signal.SIGTERM)
     os.kill(agent.pid, signal.SIGUSR1)
-
-
-def _close_abandoned(store: Store, info: JobInfo) -> None:
-    """Write the end of a job whose processes are all gone, since nobody else will."""
-    status = JobStatus(phase=JobPhase.STOPPED, message="its processes were gone when it was asked to stop")
-    Bulletin(store, info.job, NodeId(socket.gethostname())).post_status(status)
 
 
 def _wait_for_end(watch: JobWatch, timeout_s: float) -> JobSnapshot:

@@ -104,7 +104,8 @@ def _ready(fields: Fields) -> str:
 
 
 def _proposed(fields: Fields) -> str:
-    return f"proposes generation {fields['generation']} with {', '.join(fields['members'])}{_because(fields)}"
+    who = f" with {', '.join(fields['members'])}" if fields["members"] else ", in which nobody trains on"
+    return f"proposes generation {fields['generation']}{who}{_because(fields)}"
 
 
 def _committed(fields: Fields) -> str:
@@ -131,7 +132,8 @@ def _joined(fields: Fields) -> str:
 
 
 def _waiting(fields: Fields) -> str:
-    return f"waits for {fields['for']}{_because(fields, 'why')}"
+    waited = f" (since {format_duration(fields['since_s'])})" if fields.get("since_s") else ""
+    return f"{fields['worker']} waits{_because(fields)}{waited}"
 
 
 def _ended(word: str) -> Callable[[Fields], str]:
@@ -168,8 +170,11 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "left": lambda fields: f"{fields['worker']} left before step {fields['step']}",
     "leave_requested": lambda fields: f"{fields['worker']} was asked to leave{_because(fields)}",
     "leader": lambda fields: f"{fields['worker']} leads",
-    "link_broken": lambda fields: f"link of generation {fields['generation']} broke{_because(fields, 'why')}",
+    "link_broken": lambda fields: f"the link of generation {fields['generation']} broke{_because(fields)}",
     "waiting": _waiting,
+    "fenced": lambda fields: f"{fields['worker']} stops by itself{_because(fields)}",
+    "told_to_quit": lambda fields: f"{fields['worker']} is told to quit{_because(fields)}",
+    "warm_up_skipped": lambda fields: f"{fields['worker']} was not warmed up{_because(fields)}",
     "script_failed": lambda fields: (
         f"the script failed in {fields['worker']}: {first_line_of_error(fields['traceback'])}"
     ),

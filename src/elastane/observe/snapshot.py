@@ -156,7 +156,9 @@ def compute_snapshot(
         values=dict(last.values) if last else {},
         rates=None if ended else compute_rates(metrics),
         workers=() if ended else _compute_workers(view),
-        activity=() if ended else (*_describe_activity(view), *_describe_waiting(events)),
+        activity=()
+        if ended
+        else (*_describe_activity(view), *_describe_waiting(events, last.at_s if last else 0.0)),
         changes=compute_changes(events),
         events=tuple(events),
     )
@@ -322,11 +324,12 @@ def _describe_proposal(view: JobView, proposal: Topology) -> str:
     )
 
 
-def _describe_waiting(events: Sequence[Event]) -> Iterator[str]:
+def _describe_waiting(events: Sequence[Event], committed_at_s: float) -> Iterator[str]:
+    """Say what the last `waiting` event said, unless a step has been committed since."""
     for event in reversed(events):
-        if event.kind in SETTLED:
+        if event.kind in SETTLED or event.at_s < committed_at_s:
             return
         if event.kind == "waiting":
-            why = event.fields.get("why", "")
-            yield f"waiting for {event.fields.get('for', 'a worker')}{f': {why}' if why else ''}"
+            who = event.fields.get("worker", event.source)
+            yield f"{who} waits: {event.fields.get('reason', 'no reason given')}"
             return

@@ -152,8 +152,8 @@ def test_waiting_ends_when_all_train_and_tells_what_it_cost(world: World) -> Non
     timer.join()
     assert (result.code, result.out) == (
         0,
-        f"job {info.job}: 1 workers wanted, 2 before\n"
-        "generation 3 before step 50: 1 workers, stop time 4 ms, bbbb left\n",
+        f"job {info.job}: 1 worker wanted, 2 before\n"
+        "generation 3 before step 50: 1 worker, stop time 4 ms, bbbb left\n",
     )
 
 

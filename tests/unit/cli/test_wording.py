@@ -20,12 +20,37 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
 @pytest.mark.parametrize(
     ("kind", "fields", "words"),
     [
-        ("agent_started", {"devices": ["cpu:0", "cpu:1"]}, "agent started with cpu:0, cpu:1"),
+        ("agent_started", {"node": "n0", "devices": ["cpu:0"], "pid": 7}, "agent started on n0"),
+        ("agent_ended", {"phase": "finished", "message": "x"}, "agent ended: the job is finished"),
+        ("worker_started", {"worker": "w1", "pid": 7, "start": "warm"}, "w1 runs as process 7 (warm start)"),
+        (
+            "worker_start_failed",
+            {"worker": "w1", "reason": "no memory"},
+            "w1 could not be started: no memory",
+        ),
+        (
+            "worker_ending",
+            {"worker": "w1", "reason": "no longer wanted", "force": "terminate"},
+            "ends w1 (terminate): no longer wanted",
+        ),
+        ("staffing_waits", {"reason": "no device is free"}, "starts no worker now: no device is free"),
+        ("preloaded", {"modules": 3}, "the prepared process is ready: workers start from it"),
+        ("stop_requested", {"grace_s": 30.0}, "asks all workers to stop and save, within 30 s"),
+        ("store_trouble", {"error": "busy"}, "the store cannot be used: busy"),
+        ("leave_requested", {"worker": "w1", "reason": "SIGTERM"}, "w1 was asked to leave: SIGTERM"),
+        ("fenced", {"worker": "w1", "reason": "the lease ran out"}, "w1 stops by itself: the lease ran out"),
+        ("told_to_quit", {"worker": "w1", "reason": "cut off"}, "w1 is told to quit: cut off"),
+        ("warm_up_skipped", {"worker": "w1", "reason": "no batch"}, "w1 was not warmed up: no batch"),
         ("agent_started", {}, "agent started"),
         ("worker_starting", {"worker": "w1", "device": "cpu:0"}, "starts w1 on cpu:0"),
         ("worker_starting", {"worker": "w1", "reason": "2 wanted"}, "starts w1: 2 wanted"),
         ("worker_exited", {"worker": "w1", "code": 0}, "w1 ended with code 0"),
         ("worker_exited", {"worker": "w1", "code": -9}, "w1 was ended by signal 9"),
+        (
+            "worker_exited",
+            {"worker": "w1", "code": -9, "signal": "SIGKILL", "meaning": "killed", "failure": True},
+            "w1 was ended by SIGKILL (killed)",
+        ),
         (
             "worker_ready",
             {"worker": "w1", "seconds": {"imports": 0.5, "warm_up": 2.0}},
@@ -35,8 +60,13 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ("worker_ready", {"worker": "w1"}, "w1 is ready"),
         (
             "proposed",
-            {"generation": 3, "members": ["a", "b"], "reason": "b is ready"},
+            {"generation": 3, "members": {"a": [0, 2], "b": [2, 4]}, "reason": "b is ready"},
             "proposes generation 3 with a, b: b is ready",
+        ),
+        (
+            "proposed",
+            {"generation": 3, "members": {}, "reason": "asked to stop"},
+            "proposes generation 3, in which nobody trains on: asked to stop",
         ),
         (
             "committed",
@@ -68,8 +98,16 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ),
         ("left", {"worker": "b", "generation": 3, "step": 40}, "b left before step 40"),
         ("leader", {"worker": "a"}, "a leads"),
-        ("link_broken", {"generation": 3, "why": "b is gone"}, "link of generation 3 broke: b is gone"),
-        ("waiting", {"for": "b", "since": 3.0, "why": "it evaluates"}, "waits for b: it evaluates"),
+        (
+            "link_broken",
+            {"generation": 3, "reason": "b is gone"},
+            "the link of generation 3 broke: b is gone",
+        ),
+        (
+            "waiting",
+            {"worker": "b", "since_s": 2.0, "reason": "the state to be moved"},
+            "b waits: the state to be moved (since 2.0 s)",
+        ),
         (
             "script_failed",
             {"worker": "a", "traceback": TRACEBACK},
@@ -77,6 +115,8 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ),
         ("finished", {"step": 90, "digest": "ab12"}, "finished after 90 steps, state ab12"),
         ("stopped", {"step": 90, "path": "/x/final"}, "stopped after 90 steps, state saved in /x/final"),
+        ("stopped", {"reason": "asked twice"}, "stopped: asked twice"),
+        ("failed", {"reason": "3 failures"}, "failed: 3 failures"),
         ("unheard_of", {"x": 1, "y": "z"}, "unheard_of x=1 y=z"),
         ("switched", {"generation": 3}, "switched generation=3"),
         ("worker_exited", {"worker": "w1", "code": "nine"}, "worker_exited worker=w1 code=nine"),

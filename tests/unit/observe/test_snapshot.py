@@ -67,11 +67,13 @@ def topology(generation: int, *workers: WorkerId, mode: Mode = Mode.PLANNED, **f
     return Topology(generation=generation, mode=mode, members=members, **fields)
 
 
-def record(step: int, generation: int = 2, step_time_s: float = 0.02, samples: int = 64) -> MetricsRecord:
+def record(
+    step: int, generation: int = 2, step_time_s: float = 0.02, samples: int = 64, at_s: float = 2000.0
+) -> MetricsRecord:
     return MetricsRecord(
         step=step,
         epoch=1,
-        at_s=2000.0,
+        at_s=at_s,
         generation=generation,
         workers=2,
         step_time_s=step_time_s,
@@ -217,7 +219,8 @@ def test_a_proposal_is_shown_with_who_answered_and_why() -> None:
         acks={A: Promised(step=44), C: Connected()},
     )
     assert show(view).activity == (
-        "generation 3: +c -b, switch before step 44 (2 of 3 connected, 1 of 3 promised): b leaves, c is ready",
+        "generation 3: +c -b, switch before step 44 (2 of 3 connected, 1 of 3 promised): "
+        "b leaves, c is ready",
         "b leaves when its replacement is ready",
         "c is ready on cpu:2",
     )
@@ -236,11 +239,11 @@ def test_a_stop_that_was_asked_for_is_shown() -> None:
 
 
 def test_waiting_is_shown_until_something_has_moved() -> None:
-    waiting = event("waiting", **{"for": "b", "since": 3, "why": "it saves its state"})
-    assert show(TRAINING, waiting, event("leader", worker="a")).activity == (
-        "waiting for b: it saves its state",
-    )
+    waiting = event("waiting", worker="b", since_s=2.0, reason="the state to be moved")
+    leads = event("leader", worker="a")
+    assert show(TRAINING, waiting, leads).activity == ("b waits: the state to be moved",)
     assert show(TRAINING, waiting, event("switched", generation=2)).activity == ()
+    assert compute_snapshot(INFO, TRAINING, [record(41, at_s=2000.1)], [waiting, leads]).activity == ()
 
 
 @pytest.mark.parametrize(
