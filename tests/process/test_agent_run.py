@@ -158,13 +158,31 @@ def test_a_killed_worker_is_told_of_and_replaced_as_a_new_life(begin: Begin) -> 
     assert is_gone(world.pid("w1"))
 
 
-def test_a_frozen_worker_is_replaced_when_its_lease_is_lost_and_then_killed(begin: Begin) -> None:
-    world = begin()
+def test_a_frozen_worker_is_killed_when_its_lease_must_be_lost_and_replaced(begin: Begin) -> None:
+    world = begin(workers=WorkerSettings(lease_ttl_s=0.3))
     world.wait_event("training")
     os.kill(world.pid("w1"), signal.SIGSTOP)
     world.wait_event("training", worker="w2")
-    assert world.wait_event("worker_exited", worker="w1").fields["signal"] in ("SIGKILL", "SIGTERM")
-    assert [e.fields["force"] for e in world.events("worker_ending", worker="w1")] == ["terminate", "kill"]
+    assert world.wait_event("worker_exited", worker="w1").fields["signal"] == "SIGKILL"
+
+
+def test_a_worker_frozen_with_the_stores_lock_in_its_hand_stops_nobody_for_long(begin: Begin) -> None:
+    freeze = (
+        "import os, signal, sqlite3\nfrom agent_entry import life, WorkerPhase\n"
+        "life.become(WorkerPhase.TRAINING)\n"
+        "if life.context.worker == 'w1':\n"
+        "    path = life.context.store_url.removeprefix('sqlite://')\n"
+        "    lock = sqlite3.connect(path, isolation_level=None)\n"
+        "    lock.execute('BEGIN IMMEDIATE')\n"
+        "    life.log.append('locked')\n"
+        "    os.kill(os.getpid(), signal.SIGSTOP)\n"
+        "life.train()\n"
+    )
+    world = begin(freeze, workers=WorkerSettings(lease_ttl_s=0.3))
+    world.wait_event("locked")
+    request_scale(world.store, world.info.job, 2)
+    world.wait_event("worker_exited", worker="w1", signal="SIGKILL")
+    world.wait_event("training", count=3)
 
 
 def test_a_migrated_worker_is_replaced_on_the_wished_device(begin: Begin) -> None:

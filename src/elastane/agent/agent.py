@@ -25,7 +25,7 @@ from elastane.agent.requests import job_agent_key, request_stop
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
 from elastane.core.view import encode
-from elastane.model.errors import JobNotFoundError, JobStateError, StoreError
+from elastane.model.errors import JobNotFoundError, JobStateError, StoreBusyError, StoreError
 from elastane.model.records import AgentRecord, JobKeys, JobStatus
 from elastane.observe.events import EventLog
 from elastane.store.base import Store
@@ -122,6 +122,8 @@ class Agent:
                     shift.log("store_trouble", error=str(error))
                 if now_s - trouble_since_s > self._settings.store_patience_s:
                     raise
+                if isinstance(error, StoreBusyError):
+                    shift.end_frozen()
                 wake_at_s = now_s + _STORE_RETRY_S
             self._sleep(wake_at_s)
 

@@ -16,6 +16,7 @@ import signal
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 _PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
 _PR_GET_CHILD_SUBREAPER = 37  # linux/prctl.h
@@ -89,6 +90,10 @@ class Children:
             signal.pidfd_send_signal(child.descriptor, signal_number)
         except ProcessLookupError:
             return  # it has ended in this moment; `collect` tells
+
+    def find_stopped(self) -> tuple[str, ...]:
+        """Return the names of children that a signal (SIGSTOP, SIGTSTP) has frozen."""
+        return tuple(child.name for child in self._by_name.values() if _is_stopped(child.pid))
 
     def kill(self, name: str) -> None:
         """Kill the process group of one child; nothing happens if it is gone."""
@@ -196,6 +201,15 @@ def _peek_exit_code(child: _Child) -> int | None:
     if result is None:
         return None
     return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
+
+
+def _is_stopped(pid: int) -> bool:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    except OSError:
+        return False  # it ended in this moment
+    # "pid (command) state ...": the command may hold anything, brackets too.
+    return stat.rpartition(")")[2].split()[0] == "T"
 
 
 def _kill_group(group: int) -> None:

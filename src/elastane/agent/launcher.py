@@ -67,5 +67,8 @@ class Launcher(Protocol):
     def kill(self, worker: WorkerId) -> None:
         """End a worker's whole process group at once; `poll` reports its exit."""
 
+    def find_stopped(self) -> tuple[WorkerId, ...]:
+        """Return the workers whose processes are frozen, as far as that can be seen from here."""
+
     def close(self) -> None:
         """Kill what is left and give up all processes and descriptors; harmless if called twice."""

@@ -93,6 +93,10 @@ class LocalLauncher:
         if not self._take_back(worker):
             self._children.kill(worker)
 
+    def find_stopped(self) -> tuple[WorkerId, ...]:
+        """Return the workers whose processes a signal has frozen."""
+        return tuple(WorkerId(name) for name in self._children.find_stopped() if name != ZYGOTE_NAME)
+
     def close(self) -> None:
         """Kill what is left and give up all processes and descriptors; harmless if called twice."""
         if self._pool is not None:

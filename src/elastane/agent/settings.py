@@ -28,8 +28,8 @@ class AgentSettings:
     """Life of the agent's own record without renewal; only people and name claims look at it."""
     stop_grace_s: float = 30.0
     """How long a graceful stop may take before it is ended by force."""
-    look_s: float = 2.0
-    """Longest time between two looks at the job, should a wake-up be lost."""
+    look_s: float = 1.0
+    """Longest time between two looks at the job, should a wake-up be lost; frozen workers wake nobody."""
     store_patience_s: float = 60.0
     """How long the store may be out of reach before the agent ends its workers and itself."""
 

@@ -59,6 +59,7 @@ class Shift:
         self._events = events
         self._store_url = place.store_url
         self._settings = settings
+        self._staffing = replace(settings.staffing, frozen_limit_s=settings.workers.lease_ttl_s)
         self._view: JobView | None = None
         self._unposted: list[tuple[WorkerId, int]] = []
         self._posted: list[tuple[WorkerId, int]] = []
@@ -90,24 +91,35 @@ class Shift:
         now_s = time.monotonic()
         view = self._view = picture.view
         others = frozenset(picture.agents) - {self.node.node}
-        self.node = replace(observe_processes(view, self.node, now_s), other_nodes=others)
+        frozen = self._launcher.find_stopped()
+        self.node = replace(observe_processes(view, self.node, now_s, frozen), other_nodes=others)
         self._count_exits(view, now_s)
         self._note_progress(view)
-        plan = plan_staffing(view, self.node, now_s, self._settings.staffing)
+        plan = plan_staffing(view, self.node, now_s, self._staffing)
         self._apply(plan, view, now_s)
         acted = plan.starts or plan.ends or plan.status is not None
         later_s = now_s + self._settings.look_s
         return now_s if acted else min(plan.wake_at_s or later_s, later_s)
 
     def end_at_once(self, why: str) -> None:
-        """Write that the job was stopped and kill all its workers here."""
+        """Kill all workers here and write that the job was stopped."""
         if self._ended_at_once:
             return
-        status = JobStatus(phase=JobPhase.STOPPED, message=why)
-        if self.bulletin.post_status(status):
+        for worker in self.node.processes:
+            self._launcher.kill(worker)
+        if self.bulletin.post_status(JobStatus(phase=JobPhase.STOPPED, message=why)):
             self.log("stopped", reason=why)
         self._ended_at_once = True
-        for worker in self.node.processes:
+
+    def end_frozen(self) -> None:
+        """Kill workers that are frozen: one of them may hold the lock for which everybody else waits.
+
+        A process that is stopped in the middle of a transaction keeps an embedded store locked, for the
+        lease check that would find it dead as well. It would lose its lease and be ended anyway.
+        """
+        for worker in self._launcher.find_stopped():
+            reason = "frozen while the store is locked; it may be the one that holds the lock"
+            self.log("worker_ending", worker=worker, reason=reason, force=Force.KILL.value)
             self._launcher.kill(worker)
 
     def _take(self, notice: Notice) -> None:
@@ -129,7 +141,7 @@ class Shift:
             process = self.node.processes.get(worker)
             if process is None:
                 continue
-            self.node, failure = observe_exit(view, self.node, worker, code, now_s, self._settings.staffing)
+            self.node, failure = observe_exit(view, self.node, worker, code, now_s, self._staffing)
             if failure and not self.node.first_failure:
                 self.node = replace(self.node, first_failure=self._describe_failure(worker, code))
             self.log(

@@ -56,7 +56,7 @@ def _preload(channel: socket.socket, request: Preload) -> None:
     began_s = time.monotonic()
     done, failed = preload((*request.modules, *find_preloads(Path(request.script))))
     torch = sys.modules.get("torch")
-    # Forked workers share these objects, which live for ever; else each collection in one would copy all pages.
+    # Forked workers share these objects, which live for ever; else a collection in one would copy all pages.
     gc.collect()
     gc.freeze()
     answer = Preloaded(

@@ -11,7 +11,7 @@ training itself is the leader's business. A device whose worker failed is left a
 grows with each failure; a job that fails again and again without progress is ended.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
@@ -38,6 +38,8 @@ class StaffingSettings:
     """How long a process may run before it registers: imports on a cold, busy network disk take minutes."""
     lost_grace_s: float = 2.0
     """How long a process whose lease is lost may take to end itself."""
+    frozen_limit_s: float = 3.0
+    """How long a process may be stopped by a signal: for as long as its lease lives without it."""
     dismissed_grace_s: float = 5.0
     """How long a dismissed worker may take to end itself."""
     ended_grace_s: float = 20.0
@@ -59,6 +61,8 @@ class WorkerProcess:
     """The newest phase its member record showed; None while it has not registered."""
     lost_at_s: float | None = None
     """Since when its member record is gone; None while it is there or has not come yet."""
+    frozen_at_s: float | None = None
+    """Since when a signal has stopped it (SIGSTOP); None while it can run."""
     dismissed_at_s: float | None = None
     """Since when the leader has dismissed it."""
     terminated_at_s: float | None = None
@@ -153,9 +157,14 @@ def compute_needed(view: JobView) -> int:
     return min(view.spec.wanted, known) if known else view.spec.wanted
 
 
-def observe_processes(view: JobView, node: NodeState, now_s: float) -> NodeState:
-    """Return the node's state with what the view tells about its processes written into it."""
-    processes = {worker: _observe(view, process, now_s) for worker, process in node.processes.items()}
+def observe_processes(
+    view: JobView, node: NodeState, now_s: float, frozen: Collection[WorkerId] = ()
+) -> NodeState:
+    """Return the node's state with what the view, and the list of frozen processes, tell written into it."""
+    processes = {
+        worker: _observe(view, process, now_s, is_frozen=worker in frozen)
+        for worker, process in node.processes.items()
+    }
     ended_at_s = None
     if view.status.phase.ended:
         ended_at_s = now_s if node.ended_at_s is None else node.ended_at_s
@@ -188,7 +197,7 @@ def observe_exit(
     return replace(node, history={**node.history, process.device: now_failed}), True
 
 
-def _observe(view: JobView, process: WorkerProcess, now_s: float) -> WorkerProcess:
+def _observe(view: JobView, process: WorkerProcess, now_s: float, *, is_frozen: bool) -> WorkerProcess:
     member = view.members.get(process.worker)
     phase = member.phase if member is not None else process.last_phase
     lost_at_s = process.lost_at_s
@@ -199,7 +208,14 @@ def _observe(view: JobView, process: WorkerProcess, now_s: float) -> WorkerProce
     dismissed_at_s = process.dismissed_at_s
     if dismissed_at_s is None and process.worker in view.dismissed:
         dismissed_at_s = now_s
-    return replace(process, last_phase=phase, lost_at_s=lost_at_s, dismissed_at_s=dismissed_at_s)
+    frozen_at_s = (now_s if process.frozen_at_s is None else process.frozen_at_s) if is_frozen else None
+    return replace(
+        process,
+        last_phase=phase,
+        lost_at_s=lost_at_s,
+        frozen_at_s=frozen_at_s,
+        dismissed_at_s=dismissed_at_s,
+    )
 
 
 def _is_failure(view: JobView, process: WorkerProcess, code: int) -> bool:
@@ -229,6 +245,7 @@ class _Verdict:
 
     due_at_s: float
     reason: str
+    force: Force = Force.TERMINATE
 
 
 def _plan_ends(
@@ -238,22 +255,26 @@ def _plan_ends(
     ends: list[End] = []
     deadlines: list[float] = []
     for process in node.processes.values():
+        verdict: _Verdict | None
         if process.terminated_at_s is not None:
-            verdict = _Verdict(
-                due_at_s=process.terminated_at_s + settings.kill_grace_s,
-                reason=f"still there {settings.kill_grace_s:g} s after SIGTERM",
-            )
-            force = Force.KILL
+            verdict = _judge_survivor(process.terminated_at_s, settings)
         else:
-            found = surplus.get(process.worker) or _judge(view, node, process, settings)
-            if found is None:
-                continue
-            verdict, force = found, Force.TERMINATE
+            verdict = surplus.get(process.worker) or _judge(view, node, process, settings)
+        if verdict is None:
+            continue
         if verdict.due_at_s <= now_s:
-            ends.append(End(worker=process.worker, force=force, reason=verdict.reason))
+            ends.append(End(worker=process.worker, force=verdict.force, reason=verdict.reason))
         else:
             deadlines.append(verdict.due_at_s)
     return tuple(ends), deadlines
+
+
+def _judge_survivor(terminated_at_s: float, settings: StaffingSettings) -> _Verdict:
+    return _Verdict(
+        due_at_s=terminated_at_s + settings.kill_grace_s,
+        reason=f"still there {settings.kill_grace_s:g} s after SIGTERM",
+        force=Force.KILL,
+    )
 
 
 def _judge(
@@ -262,6 +283,13 @@ def _judge(
     """Say whether a process must go for what it is itself; None if it may stay."""
     if node.ended_at_s is not None:
         return _judge_after_end(view.status, process, node.ended_at_s, settings)
+    if process.frozen_at_s is not None:
+        # It may hold the lock of an embedded store, so its lease's end may never be seen by anybody.
+        return _Verdict(
+            due_at_s=process.frozen_at_s + settings.frozen_limit_s,
+            reason=f"frozen for {settings.frozen_limit_s:g} s, so its lease is lost",
+            force=Force.KILL,
+        )
     if process.dismissed_at_s is not None:
         return _Verdict(
             due_at_s=process.dismissed_at_s + settings.dismissed_grace_s,

@@ -324,6 +324,23 @@ def test_a_worker_whose_lease_was_lost_is_replaced_at_once_and_ended_after_a_gra
     )
 
 
+def test_a_frozen_worker_is_killed_and_replaced_once_its_lease_must_be_lost() -> None:
+    seen = view(member("w1"), wanted=1)
+    here = observe_processes(seen, node(process("w1")), 50.0, {WorkerId("w1")})
+    waiting = plan(seen, here, 52.0)
+    assert (waiting.starts, waiting.ends, waiting.wake_at_s) == ((), (), 53.0)
+    later = plan(seen, observe_processes(seen, here, 53.0, {WorkerId("w1")}), 53.0)
+    reason = "frozen for 3 s, so its lease is lost"
+    assert later.ends == (End(worker=WorkerId("w1"), force=Force.KILL, reason=reason),)
+    assert started_on(later) == ["cpu:1"]
+
+
+def test_a_worker_that_was_frozen_for_a_moment_goes_on() -> None:
+    seen = view(member("w1"), wanted=1)
+    here = observe_processes(seen, node(process("w1")), 50.0, {WorkerId("w1")})
+    assert plan(seen, observe_processes(seen, here, 54.0), 54.0) == StaffingPlan()
+
+
 def test_a_worker_that_has_not_registered_is_not_taken_for_lost() -> None:
     seen = view()
     assert observed(seen, node(process("w1", None)), 50.0) == node(process("w1", None))
