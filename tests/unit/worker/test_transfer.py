@@ -11,6 +11,7 @@ from replicas import CPU, Hub, Replica, make_replica, run_together, transfer
 from torch import Tensor, nn
 
 from elastane.model.errors import DeterminismError, LinkBrokenError, ModelMismatchError
+from elastane.worker import slicing
 from elastane.worker import transfer as transfer_module
 from elastane.worker.digest import compute_digest
 from elastane.worker.state import JobState
@@ -96,8 +97,10 @@ def test_large_tensors_go_without_a_copy_and_small_ones_together() -> None:
 @pytest.mark.parametrize("exchange", [1, 2, 3])
 @pytest.mark.parametrize("breaking", [0, 1, 2], ids=["first supplier", "second supplier", "receiver"])
 def test_a_break_at_any_moment_leaves_suppliers_and_kept_state_untouched(
-    breaking: int, exchange: int
+    breaking: int, exchange: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # Every tensor in a message of its own, so that a break in the middle has let some of them through.
+    monkeypatch.setattr(slicing, "PACK_BELOW_BYTES", 1)
     having, behind = [trained(1, 5), trained(1, 5)], trained(1, 4)
     before = [replica.digest() for replica in (*having, behind)]
 
@@ -110,6 +113,20 @@ def test_a_break_at_any_moment_leaves_suppliers_and_kept_state_untouched(
         assert [replica.digest() for replica in (*having, behind)] == before
     else:
         assert outcomes == [None, None, None]
+
+
+def test_a_break_in_the_middle_of_a_joiners_transfer_leaves_suppliers_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(slicing, "PACK_BELOW_BYTES", 1)
+    having, joiner = [trained(1, 5), trained(1, 5)], trained(2, 1)
+    before, mixed = having[0].digest(), joiner.digest()
+
+    transfer(having, [joiner], breaks={2: 3})
+
+    assert [replica.digest() for replica in having] == [before, before]
+    assert joiner.digest() != mixed  # its half of the new state is there: it must not go on from here
+    assert (joiner.state.step, joiner.state.epoch) == (1, 0)
 
 
 def test_after_a_break_the_same_receiver_can_be_served_again() -> None:
