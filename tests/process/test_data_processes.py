@@ -1,5 +1,6 @@
 """Real data-loading processes: same bits, one set of processes for the whole job, and none left behind."""
 
+import gc
 import multiprocessing
 import os
 import random
@@ -196,6 +197,7 @@ def test_a_batch_that_does_not_come_in_time_is_an_error_and_ends_the_processes()
 
 def test_closing_leaves_nothing_even_if_a_data_set_never_returns() -> None:
     open_feeder().close()  # what multiprocessing keeps for good, it makes once
+    gc.collect()  # files of earlier tests
     before = resources()
     for stuck in (False, True, False):
         feeder = open_feeder(stuck=stuck)

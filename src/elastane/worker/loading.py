@@ -69,29 +69,36 @@ class RequestPipe:
         if self._iterator is not None:
             return
         settings = self._settings
-        processes = settings.num_workers > 0
+        if settings.num_workers == 0:
+            self._iterator = iter(self._loader())
+            return
         self._owner_pid = os.getpid()
         receiving, self._lifeline = multiprocessing.Pipe(duplex=False)
         _close_at_exit(self)
         try:
             self._iterator = iter(
-                DataLoader(
-                    RequestedBatches(self._dataset, settings.collate_fn),  # type: ignore[arg-type]
-                    batch_sampler=_LiveSampler(self._source),  # type: ignore[arg-type]
+                self._loader(
                     num_workers=settings.num_workers,
-                    collate_fn=_unchanged,
-                    pin_memory=settings.pin_memory,
-                    timeout=settings.timeout_s if processes else 0,
+                    prefetch_factor=settings.prefetch_factor,
+                    timeout=settings.timeout_s,
                     worker_init_fn=_ProcessStart(settings.worker_init_fn, receiving),
-                    multiprocessing_context=settings.multiprocessing_context if processes else None,
-                    prefetch_factor=settings.prefetch_factor if processes else None,
-                    generator=torch.Generator(),  # else it draws from the generator that training uses
+                    multiprocessing_context=settings.multiprocessing_context,
                 )
             )
         finally:
             receiving.close()
             if self._iterator is None:
                 self.close()
+
+    def _loader(self, **process_settings: Any) -> DataLoader[Any]:
+        return DataLoader(
+            RequestedBatches(self._dataset, self._settings.collate_fn),  # type: ignore[arg-type]
+            batch_sampler=_LiveSampler(self._source),  # type: ignore[arg-type]
+            collate_fn=_unchanged,
+            pin_memory=self._settings.pin_memory,
+            generator=torch.Generator(),  # else it draws from the generator that training uses
+            **process_settings,
+        )
 
     def pull(self) -> Any:
         """Return the answer to the oldest request: a batch, None, or a FetchFailure.
@@ -112,11 +119,11 @@ class RequestPipe:
         """End the data-loading processes; requests under way are lost."""
         iterator, self._iterator = self._iterator, None
         self.close_lifeline()
-        if iterator is None or os.getpid() != self._owner_pid:
+        if iterator is None or os.getpid() != self._owner_pid:  # no processes, or those of our parent
             return
         # Dropping the iterator would do the same, but later if a traceback still refers to it.
-        getattr(iterator, "_shutdown_workers", _nothing)()
-        for process in getattr(iterator, "_workers", ()):
+        iterator._shutdown_workers()
+        for process in iterator._workers:
             if process.is_alive():  # it does not return from native code
                 process.kill()
             process.join()
@@ -171,6 +178,7 @@ class _ProcessStart:
         for pipe in list(_started):  # a forked process holds copies of the ends that must die with the parent
             pipe.close_lifeline()
         threading.Thread(target=_exit_with_parent, args=(self._lifeline, os.getppid()), daemon=True).start()
+        signal.set_wakeup_fd(-1)  # a copy of the parent's would tell the parent of signals that came here
         for signum in _PARENTS_SIGNALS:
             signal.signal(signum, _leave_to_parent)
         info: Any = get_worker_info()
@@ -195,7 +203,3 @@ def _leave_to_parent(signum: int, frame: FrameType | None) -> None:
 
 def _unchanged(batch: Any) -> Any:
     return batch
-
-
-def _nothing() -> None:
-    """Stand in for the shutdown of a DataLoader without processes."""
