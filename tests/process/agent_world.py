@@ -160,19 +160,24 @@ class World:
         settings: AgentSettings,
         *,
         start: bool = True,
+        arguments: tuple[str, ...] = (),
         **changes: object,
     ) -> "World":
         script = home / "train.py"
         script.write_text(source)
         with open_store(f"sqlite://{home}/store.db") as store:
-            info = create_job(store, home, NewJob(name="job", script=str(script), spec=spec))
+            info = create_job(
+                store, home, NewJob(name="job", script=str(script), arguments=arguments, spec=spec)
+            )
         world = cls.attach(home, info, settings, **changes)
         if start:
             world.thread.start()
         return world
 
     @classmethod
-    def attach(cls, home: Path, info: JobInfo, settings: AgentSettings, **changes: object) -> "World":
+    def attach(
+        cls, home: Path, info: JobInfo, settings: AgentSettings, *, slots: int = 4, **changes: object
+    ) -> "World":
         """Make an agent for a job that is there already."""
         local = LocalSettings(
             script=info.script,
@@ -181,7 +186,7 @@ class World:
             **{"entry": "agent_entry:run_member", "preload": (), **changes},
         )
         url = f"sqlite://{home}/store.db"
-        place = AgentPlace(job=info.job, node=NodeId("n"), devices=name_cpu_slots(4), store_url=url)
+        place = AgentPlace(job=info.job, node=NodeId("n"), devices=name_cpu_slots(slots), store_url=url)
         world = cls(home, info, open_store(url), Agent(place, LocalLauncher(local), settings))
         world.thread = threading.Thread(target=world._run, name="agent under test")
         return world

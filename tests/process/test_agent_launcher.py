@@ -247,6 +247,34 @@ def test_a_log_that_cannot_be_opened_is_a_failed_start(begin: Begin, tmp_path: P
         assert "Is a directory" in trial.failure("w1")
 
 
+def test_a_request_too_large_for_one_frame_is_a_failed_start(begin: Begin) -> None:
+    trial = begin(SLEEPER)
+    trial.start("w1", "x" * 100_000)
+    assert "bytes; 65536 are possible" in trial.failure("w1")
+
+
+def test_a_parent_that_cannot_be_replaced_is_done_without(begin: Begin, tmp_path: Path) -> None:
+    trial = begin("print('cold')\n")
+    parent = zygote_pid()
+    (tmp_path / "logs" / "zygote.log").unlink()
+    (tmp_path / "logs" / "zygote.log").mkdir()
+    os.kill(parent, signal.SIGKILL)
+    trial.start("w1")
+    assert not trial.started("w1").warm
+    assert trial.exit_code("w1") == 0
+    kinds = [notice.kind for notice in trial.seen if isinstance(notice, PoolReported)]
+    assert kinds == ["preloaded_parent_died", "preloaded_parent_failed"]
+
+
+def test_a_launcher_for_a_folder_that_cannot_be_written_leaves_nothing_behind(
+    begin: Begin, tmp_path: Path
+) -> None:
+    (tmp_path / "logs").write_text("")
+    with pytest.raises(OSError, match="File exists"):
+        begin(SLEEPER)
+    assert not is_subreaper()
+
+
 def test_each_forked_worker_draws_random_numbers_of_its_own(begin: Begin) -> None:
     trial = begin(
         "import random\nimport numpy\nimport torch\n"

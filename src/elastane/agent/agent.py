@@ -66,7 +66,7 @@ class Agent:
             StoreError: the store stayed out of reach; the workers have been ended.
         """
         try:
-            with open_store(self._place.store_url) as store, self._signals():
+            with open_store(self._place.store_url, create=False) as store, self._signals():
                 return self._serve(store)
         finally:
             self._launcher.close()

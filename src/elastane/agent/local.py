@@ -50,15 +50,24 @@ class LocalLauncher:
         self._notices: list[Notice] = []
         self._pool: WarmPool | None = None
         if settings.warm:
-            pool_settings = PoolSettings(
-                script=settings.script,
-                entry=settings.entry,
-                preload=settings.preload,
-                environment=self._environment,
-                directory=settings.directory,
-            )
-            self._pool = WarmPool(pool_settings, self._children, self._adopt_warm, self._start_cold)
-            self._pool.open()
+            self._pool = self._open_pool(settings)
+
+    def _open_pool(self, settings: LocalSettings) -> WarmPool:
+        pool_settings = PoolSettings(
+            script=settings.script,
+            entry=settings.entry,
+            preload=settings.preload,
+            environment=self._environment,
+            directory=settings.directory,
+        )
+        pool = WarmPool(pool_settings, self._children, self._adopt_warm, self._start_cold)
+        try:
+            pool.open()
+        except OSError:
+            pool.close()
+            self._children.close()
+            raise
+        return pool
 
     def start(self, context: WorkerContext) -> None:
         """Ask for a process that runs the worker of `context`; `poll` tells what became of it."""

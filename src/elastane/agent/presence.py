@@ -51,13 +51,17 @@ class Presence:
     def stop(self, store: Store) -> None:
         """Delete the records and end the thread. Harmless if it was never started."""
         self._stopping.set()
-        if self._lease is not None:
-            try:
-                store.revoke(self._lease)  # the change under the prefix also ends the thread's wait
-            except StoreError as error:
-                _log.warning("the agent's lease could not be given up, it will expire: %s", error)
+        self._give_up_lease(store)  # the change under the prefix also ends the thread's wait
         if self._thread.ident is not None:
             self._thread.join(_JOIN_LIMIT_S)
+            self._give_up_lease(store)  # the thread may have taken a new one in the same moment
+
+    def _give_up_lease(self, store: Store) -> None:
+        try:
+            if self._lease is not None:
+                store.revoke(self._lease)
+        except StoreError as error:
+            _log.warning("the agent's lease could not be given up, it will expire: %s", error)
 
     def _register(self, store: Store) -> None:
         lease = store.grant(self._settings.lease_ttl_s)
@@ -68,7 +72,7 @@ class Presence:
     def _run(self) -> None:
         while not self._stopping.is_set():
             try:
-                with open_store(self._settings.store_url) as store:
+                with open_store(self._settings.store_url, create=False) as store:
                     self._follow(store)
             except CompactedError:
                 continue  # history is gone: watch anew from now

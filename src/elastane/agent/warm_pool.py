@@ -80,18 +80,21 @@ class WarmPool:
         return self._fruitless >= _FRUITLESS_LIMIT
 
     def open(self) -> None:
-        """Start a parent, if none runs, so that it is ready when the first request comes."""
+        """Start a parent, if none runs, so that it is ready when the first request comes.
+
+        Raises:
+            OSError: the job's folder cannot be written, or the system gives no more processes.
+        """
         if self._channel is not None or self.given_up or ZYGOTE_NAME in self._children.names():
             return
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         log = open_log(Path(self._settings.directory), "zygote")
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         try:
-            pid = spawn_python(
-                ("-m", "elastane.agent.zygote", str(theirs.fileno())),
-                self._settings.environment,
-                log,
-                passed=(theirs.fileno(),),
-            )
+            arguments = ("-m", "elastane.agent.zygote", str(theirs.fileno()))
+            pid = spawn_python(arguments, self._settings.environment, log, passed=(theirs.fileno(),))
+        except OSError:
+            ours.close()
+            raise
         finally:
             theirs.close()
             os.close(log)
@@ -105,8 +108,7 @@ class WarmPool:
     def start(self, context: WorkerContext) -> list[Notice]:
         """Ask for a worker, now or as soon as a parent is ready; `poll` tells what becomes of it."""
         self._queue[context.worker] = context
-        self.open()
-        return self._ask(context) if self._ready else []
+        return self._ask(context) if self._ready else self._reopen()
 
     def cancel(self, worker: WorkerId) -> bool:
         """Take a request back; tell whether it was still here.
@@ -143,17 +145,27 @@ class WarmPool:
         self._condemned = set()
         fields: dict[str, object] = {"code": code, "asked_again": len(waiting), "given_up": self.given_up}
         notices.append(PoolReported(kind="preloaded_parent_died", fields=fields))
-        if self.given_up:
-            for context in waiting.values():
-                self._start_cold(context)
-        else:
-            self._queue = waiting
-            self.open()
-        return notices
+        self._queue = waiting
+        return notices + self._reopen()
 
     def close(self) -> None:
         """Close our end; the parent then ends by itself. Harmless if called twice."""
         self._close_channel()
+
+    def _reopen(self) -> list[Notice]:
+        """Start a parent for what is queued, or start that cold if parents do not work here."""
+        notices: list[Notice] = []
+        try:
+            self.open()
+        except OSError as error:
+            self._fruitless = _FRUITLESS_LIMIT
+            fields: dict[str, object] = {"error": str(error), "given_up": True}
+            notices.append(PoolReported(kind="preloaded_parent_failed", fields=fields))
+        if self.given_up:
+            waiting, self._queue = self._queue, {}
+            for context in waiting.values():
+                self._start_cold(context)
+        return notices
 
     def _close_channel(self) -> None:
         if self._channel is not None:
@@ -164,13 +176,18 @@ class WarmPool:
     def _ask(self, context: WorkerContext) -> list[Notice]:
         """Send one request with the descriptor of its log file; keep it queued if the socket is full."""
         worker = context.worker
+        request = Fork(context=context, entry=self._settings.entry)
+        if (size_bytes := len(_REQUESTS.encode(request))) > MAX_FRAME_BYTES:
+            del self._queue[worker]
+            why = f"its arguments and environment take {size_bytes} bytes; {MAX_FRAME_BYTES} are possible"
+            return [StartFailed(worker=worker, why=why)]
         try:
             log = open_log(Path(context.directory), worker)
         except OSError as error:
             del self._queue[worker]
             return [StartFailed(worker=worker, why=f"its log file cannot be opened: {error}")]
         try:
-            sent = self._send(Fork(context=context, entry=self._settings.entry), log)
+            sent = self._send(request, log)
         finally:
             os.close(log)
         if sent:

@@ -1,0 +1,96 @@
+"""An agent's second thread: its records stay while it lives, and changes wake the agent."""
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from elastane.agent.presence import Presence, PresenceSettings
+from elastane.store.base import DeleteKey, Put, Store
+from elastane.store.open import open_store
+
+DEADLINE_S = 30.0
+
+
+class Wakes:
+    """Count wake-ups, and wait for more of them."""
+
+    def __init__(self) -> None:
+        self._condition = threading.Condition()
+        self.count = 0
+
+    def __call__(self) -> None:
+        with self._condition:
+            self.count += 1
+            self._condition.notify_all()
+
+    def wait_until(self, holds: Callable[[], bool]) -> None:
+        with self._condition:
+            assert self._condition.wait_for(holds, DEADLINE_S)
+
+
+@pytest.fixture
+def url() -> str:
+    return f"memory://{uuid.uuid4()}"
+
+
+@pytest.fixture
+def store(url: str) -> Iterator[Store]:
+    with open_store(url) as opened:
+        yield opened
+
+
+@pytest.fixture
+def wakes() -> Wakes:
+    return Wakes()
+
+
+@pytest.fixture
+def presence(url: str, store: Store, wakes: Wakes) -> Iterator[Presence]:
+    settings = PresenceSettings(
+        store_url=url, prefix="job/", records={"job/agent": b"here", "name": b"job"}, lease_ttl_s=30.0
+    )
+    made = Presence(settings, wakes)
+    made.start(store)
+    wakes.wait_until(lambda: wakes.count >= 1)
+    yield made
+    made.stop(store)
+
+
+@pytest.mark.usefixtures("presence")
+def test_the_records_are_there_under_one_lease(store: Store) -> None:
+    entries = store.range("").entries
+    assert [(entry.key, entry.value) for entry in entries] == [("job/agent", b"here"), ("name", b"job")]
+    assert len({entry.lease for entry in entries} - {None}) == 1
+
+
+@pytest.mark.usefixtures("presence")
+def test_a_change_under_the_prefix_wakes_and_others_do_not(store: Store, wakes: Wakes) -> None:
+    store.transact(puts=[Put(key="other/x", value=b"")])
+    store.transact(puts=[Put(key="job/x", value=b"")])
+    wakes.wait_until(lambda: wakes.count == 2)
+    store.transact(deletes=[DeleteKey(key="job/x")])
+    wakes.wait_until(lambda: wakes.count == 3)
+
+
+@pytest.mark.usefixtures("presence")
+def test_records_that_were_lost_with_their_lease_are_written_anew(store: Store, wakes: Wakes) -> None:
+    entry = store.get("name")
+    assert entry is not None
+    assert entry.lease is not None
+    store.revoke(entry.lease)  # wakes the thread, which then finds its lease gone
+    wakes.wait_until(lambda: store.get("job/agent") is not None and wakes.count >= 3)
+    assert {entry.key for entry in store.range("").entries} == {"job/agent", "name"}
+
+
+def test_stopping_takes_the_records_away_and_ends_the_thread(presence: Presence, store: Store) -> None:
+    presence.stop(store)
+    presence.stop(store)
+    assert store.range("").entries == ()
+    assert "elastane-presence" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_presence_that_was_never_started_is_stopped_without_harm(url: str, store: Store) -> None:
+    settings = PresenceSettings(store_url=url, prefix="job/", records={}, lease_ttl_s=30.0)
+    Presence(settings, Wakes()).stop(store)
