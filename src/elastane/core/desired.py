@@ -41,8 +41,8 @@ def plan_change(view: JobView) -> Change | str | None:
     trouble = _trouble(view, current)
     if trouble:
         return _plan_recovery(view, current, trouble)
-    if current.mode is Mode.STOP:
-        return None
+    if current.mode is Mode.STOP or not view.settled:
+        return None  # one switch at a time: who has yet to enter this generation could miss it otherwise
     if view.spec.stop:
         return Change(
             mode=Mode.STOP,
@@ -82,8 +82,13 @@ def _plan_start(view: JobView) -> Change | str | None:
 
 
 def _trouble(view: JobView, current: Topology) -> str:
-    """Say what is wrong with the present generation; "" if nothing is."""
-    lost = [m.worker for m in current.members if not view.alive(m.worker)]
+    """Say what is wrong with the present generation; "" if nothing is.
+
+    A leaver goes only when all members have entered: one that is gone before was lost, and with it what
+    the others wait for in the generation before.
+    """
+    needed = [m.worker for m in current.members] if view.settled else current.peers
+    lost = [w for w in needed if not view.alive(w)]
     if lost:
         return f"lost {', '.join(_obituary(view, w) for w in lost)}"
     cut_off = [w for w in current.peers if view.alive(w) and view.members[w].broken >= current.generation]

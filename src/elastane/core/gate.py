@@ -10,6 +10,8 @@ Rules
 - Once halted, nothing more is committed in the old generation: `begin_commit` says no. A commit or a
   switch that is under way is finished first, so the count that a halted worker reports is final.
 - A worker enters generations in rising order only, and never one that it passed over.
+- A worker without a seat in the generation it has entered stays at the boundary, with its state, until
+  it is told to go: until then it can stand in for somebody who is lost in the middle of the switch.
 """
 
 from dataclasses import dataclass
@@ -75,6 +77,7 @@ class StepGate:
         halted: it will commit nothing more in its present generation.
         busy: a commit or a switch is under way.
         passed_over: the newest generation that it will not enter, since a link broke before its switch.
+        seated: it is a member of its present generation, not one that has left with it.
     """
 
     generation: int = 0
@@ -86,6 +89,7 @@ class StepGate:
     halted: bool = False
     busy: bool = False
     passed_over: int = 0
+    seated: bool = False
 
     @property
     def newest_generation(self) -> int:
@@ -99,17 +103,26 @@ class StepGate:
 
     def try_begin(self, step: int) -> Answer:
         """Answer the training loop, which stands at the boundary before `step`."""
-        if self.pending is not None and self._is_due(self.pending, step):
-            self.busy = True
-            return Switch(self.pending)
+        switch = self.try_switch(step)
+        if switch is not None:
+            return switch
         if self.halted:
             return Wait("a peer was lost or cut off: waiting for the generation that goes on without it")
         if self.generation == 0:
             return Wait("waiting to be taken in")
+        if not self.seated:
+            return Wait("waiting until the others have entered the generation without this worker")
         if self.promise is not None and step >= self.promise.step:
             return Wait(f"promised not to begin step {self.promise.step} before the change is decided")
         self.begun = max(self.begun, step)
         return BEGIN
+
+    def try_switch(self, step: int) -> Switch | None:
+        """Answer a training loop that will begin no step any more: what it is to enter, if anything."""
+        if self.pending is None or not self._is_due(self.pending, step):
+            return None
+        self.busy = True
+        return Switch(self.pending)
 
     def _is_due(self, topology: Topology, step: int) -> bool:
         # A newcomer has no step to finish first. After a failure everybody enters from where he stands:
@@ -157,8 +170,11 @@ class StepGate:
         else:
             self.pending = topology
 
-    def entered(self, topology: Topology) -> None:
+    def entered(self, topology: Topology, *, seated: bool = True, has_state: bool = True) -> None:
         """Record that the worker now holds the state of the switch step of `topology` and has its link.
+
+        A worker that leaves with this generation is not `seated` in it; after a failure it may be a step
+        behind, and nobody sends it the state then: it has none that counts.
 
         If it was halted meanwhile it stays halted, in the new generation.
         """
@@ -166,7 +182,8 @@ class StepGate:
         self.generation = topology.generation
         self.committed = topology.switch_step or 0
         self.begun = self.committed - 1
-        self.has_state = True
+        self.has_state = has_state
+        self.seated = seated
         if self.pending is topology:
             self.pending = None
             self.halted = False

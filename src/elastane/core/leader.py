@@ -115,6 +115,17 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
     return _propose(keys, view, change)
 
 
+def may_lead(view: JobView, worker: WorkerId) -> bool:
+    """Tell whether `worker` may stand for election: members first, others only if no member is left."""
+    record = view.members.get(worker)
+    if record is None or not view.alive(worker) or record.phase is WorkerPhase.PREPARING:
+        return False
+    if view.current is None:
+        return True
+    members = [m.worker for m in view.current.members]
+    return worker in members or not any(view.alive(w) for w in members)
+
+
 def choose_switch_step(newest_step: int, step_time_s: float, allowance_s: float) -> int:
     """Return the step before which all switch: newest + k, k = max(1, ceil(T_a / T_b)) (EDL section 4.1).
 

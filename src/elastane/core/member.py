@@ -12,7 +12,7 @@ from enum import StrEnum
 from elastane.core.gate import ProposalId, StepGate
 from elastane.core.view import JobView
 from elastane.model.ids import WorkerId
-from elastane.model.records import Ack, Connected, Failed, JobPhase, Promised, Refused
+from elastane.model.records import Ack, Connected, Failed, JobPhase, Promised, Refused, WorkerPhase
 from elastane.model.topology import Mode, Topology
 
 
@@ -129,27 +129,59 @@ def react(view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...
     return (*_follow_current(view, local, gate), *_follow_proposal(view, local, gate))
 
 
+def may_save(view: JobView, worker: WorkerId, gate: StepGate) -> bool:
+    """Tell whether `worker` is the one that saves the state of a stopping job: all stand where it stands."""
+    current = view.current
+    if current is None or current.mode is not Mode.STOP or gate.generation != current.generation:
+        return False
+    first = next((w for w in current.leaving if view.alive(w)), None)
+    return first == worker and view.settled and not gate.halted
+
+
+def may_finish(view: JobView, worker: WorkerId) -> bool:
+    """Tell whether `worker`, which has come to the end of training, may go.
+
+    Whoever still trains may have missed the end of the last step, and then needs the state.
+    """
+    trains = [w for w, m in view.members.items() if m.phase is WorkerPhase.TRAINING and view.alive(w)]
+    return view.status.phase.ended or not any(w != worker for w in trains)
+
+
 def _reason_to_quit(view: JobView, local: LocalState, gate: StepGate) -> Quit | None:
     me = local.worker
-    ended = view.status.phase.ended
-    current = view.current
+    phase = view.status.phase
     if me in view.dismissed:
         return Quit(view.dismissed[me].reason)
     reasons = {
         "the agent has already counted this process as ended": me in view.exits,
         "the lease was lost: the others go on without this worker": local.registered
         and me not in view.members,
-        f"the job failed: {view.status.message}": view.status.phase is JobPhase.FAILED,
-        "a newer generation was formed without this worker": current is not None
-        and 0 < gate.generation < current.generation
-        and me not in current.peers,
+        f"the job failed: {view.status.message}": phase is JobPhase.FAILED,
+        "a newer generation was formed without this worker": gate.seated and _is_passed(view, me, gate),
+        "the job has stopped without this worker": gate.seated and phase is JobPhase.STOPPED,
     }
     for reason, holds in reasons.items():
         if holds:
             return Quit(reason, clean=False)
-    if ended and gate.generation == 0:
-        return Quit(f"the job has {view.status.phase.value} before this worker took part")
+    if phase.ended and not gate.seated:
+        return Quit(f"the job has {phase.value} and needs this worker no more")
+    if gate.generation and not gate.seated and _has_left(view, me, gate):
+        return Quit("all others have entered the generation without this worker")
     return None
+
+
+def _is_passed(view: JobView, me: WorkerId, gate: StepGate) -> bool:
+    current = view.current
+    return current is not None and gate.generation < current.generation and me not in current.peers
+
+
+def _has_left(view: JobView, me: WorkerId, gate: StepGate) -> bool:
+    """Tell whether nobody needs the state of a worker that has no seat in its generation."""
+    current = view.current
+    if current is None or current.mode is Mode.STOP or gate.pending is not None:
+        return False  # a stop is over when the job's status says so
+    entered = gate.generation == current.generation and all(view.has_entered(w) for w in current.awaited)
+    return entered or _is_passed(view, me, gate)
 
 
 def _follow_current(view: JobView, local: LocalState, gate: StepGate) -> Iterator[Action]:
@@ -160,7 +192,7 @@ def _follow_current(view: JobView, local: LocalState, gate: StepGate) -> Iterato
         yield Accept(current)
     # A planned generation committed just before the old link broke is broken as well: its switch step
     # may never be reached. The leader hears of it under the generation that it knows as current.
-    stuck_before = gate.generation < current.generation and current.mode is Mode.PLANNED
+    stuck_before = gate.generation < current.generation and current.mode in (Mode.PLANNED, Mode.STOP)
     if local.broken and stuck_before and local.broken < current.generation and gate.halted:
         yield ReportBroken(current.generation)
 
@@ -177,7 +209,9 @@ def _follow_proposal(view: JobView, local: LocalState, gate: StepGate) -> Iterat
         return
     name = ProposalId.of(proposal)
     if candidate is None or candidate.proposal != name:
-        if proposal.mode is Mode.RECOVERY and (gate.generation > 0 or gate.pending is not None):
+        # A newcomer may see the generation that takes it in and the loss of a peer of it in one view.
+        takes_part = view.current is not None and local.worker in view.current.peers
+        if proposal.mode is Mode.RECOVERY and (takes_part or gate.pending is not None):
             yield Halt(proposal.reason)
         yield Connect(proposal)
     else:

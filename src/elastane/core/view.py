@@ -42,6 +42,19 @@ class JobView:
         """Tell whether a worker holds its lease and neither ended nor was dismissed."""
         return worker in self.members and worker not in self.exits and worker not in self.dismissed
 
+    def has_entered(self, worker: WorkerId) -> bool:
+        """Tell whether the record of a worker says that it has entered the current generation."""
+        record = self.members.get(worker)
+        return (
+            record is not None and self.current is not None and record.generation >= self.current.generation
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Tell whether all living members of the current generation (in a stop: leavers) have entered it."""
+        current = self.current
+        return current is None or all(self.has_entered(w) for w in current.awaited if self.alive(w))
+
     @property
     def virtual_workers(self) -> int:
         """Return N of the job; 0 while no worker has said it."""

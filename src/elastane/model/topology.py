@@ -67,6 +67,11 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
         return (*(m.worker for m in self.members), *self.leaving)
 
     @property
+    def awaited(self) -> tuple[WorkerId, ...]:
+        """Return the workers that must have entered before the switch is over: members; in a stop leavers."""
+        return tuple(m.worker for m in self.members) or self.leaving
+
+    @property
     def receivers(self) -> tuple[WorkerId, ...]:
         """Return the members that must be sent the state of the switch step."""
         return tuple(m.worker for m in self.members if m.worker not in self.suppliers)

@@ -13,7 +13,7 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -34,11 +34,12 @@ from elastane.core.member import (
     OfferPromise,
     Quit,
     ReportBroken,
+    may_finish,
+    may_save,
     react,
 )
 from elastane.core.view import JobView, encode
 from elastane.model.errors import ElastaneError, JobNotFoundError, LeaseLostError
-from elastane.model.ids import WorkerId
 from elastane.model.records import (
     Ack,
     JobKeys,
@@ -162,10 +163,14 @@ class Control:
 
         return self.call(agree)
 
-    def is_first_alive(self, workers: Sequence[WorkerId]) -> bool:
-        """Tell whether this worker is the first of `workers` that is still there."""
-        alive = [w for w in workers if self.view.alive(w)]
-        return alive[:1] == [self.context.worker]
+    def may_save(self) -> bool:
+        """Tell whether this worker is the one that saves the state of a job that stops."""
+        with self.standing.changed:
+            return may_save(self.view, self.context.worker, self.standing.gate)
+
+    def may_finish(self) -> bool:
+        """Tell whether this worker, which has come to the end of training, may go."""
+        return may_finish(self.view, self.context.worker)
 
     def leave(self) -> None:
         """Give up the lease, and with it the record and the leadership; the thread ends."""
@@ -191,6 +196,7 @@ class Control:
             self._refuse_calls()
 
     def _serve(self, store: Store) -> None:
+        self._lease_until_s = time.monotonic() + self.context.lease_ttl_s  # from before it was asked for
         lease = store.grant(self.context.lease_ttl_s)
         self._write_record(store, lease)
         with JobFollower(store, self.context.job) as follower:
@@ -213,7 +219,7 @@ class Control:
         self._view = follower.view() or self._view
         self._act(store, lease)
         self._explain_long_wait()
-        if time.monotonic() > self._quit_at_s:
+        if time.monotonic() > self._quit_at_s and not self.standing.leaving:
             self._exit_now()
 
     def _pace(self) -> float:
@@ -294,7 +300,6 @@ class Control:
         if not result.succeeded:
             raise LeaseLostError(f"the record of {self.context.worker} is gone from the store")
         if not self._born_at:
-            self._lease_until_s = time.monotonic() + self.context.lease_ttl_s
             self._born_at = result.revision
             with self.standing.changed:
                 self.standing.registered()

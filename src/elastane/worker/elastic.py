@@ -26,8 +26,6 @@ RECORDS_KEPT = 4096
 """Records of the last steps that every worker keeps, so that a new main worker can fill the log's gap."""
 SAVE_FOLDER = "final"
 LOOK_S = 0.005
-LINGER_S = 2.0
-"""How long a leaver waits for the members at most; a member that is later than this is in trouble itself."""
 
 
 class ElasticSession:
@@ -81,8 +79,6 @@ class ElasticSession:
         assert self._training is not None
         self._arrived_s = time.monotonic()
         while (topology := self._standing.await_turn(self._training.state.step)) is not None:
-            if topology.mode is Mode.STOP:
-                self._stop(topology)
             self._enter(topology)
 
     def begin_commit(self) -> bool:
@@ -110,19 +106,30 @@ class ElasticSession:
         self._standing.note_wait(why)
 
     def finish(self) -> None:
-        """Say that the job has come to the end of training."""
+        """Return when all have come to the end of training: until then somebody may need this one's state."""
         assert self._training is not None
         self._write_metrics(main=False)
         step = self._training.state.step
+        self._standing.announce_finished()
+        while not self._control.may_finish():
+            self._standing.note_wait("the others to come to the end of training")
+            due = self._standing.await_switch(step, LOOK_S)
+            if due is not None:
+                self._enter(due)
+                self._write_metrics(main=False)
+                self._standing.announce_finished()
         if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps"):
             self._control.events.append("finished", worker=self._me, step=step)
-        self._standing.announce_finished()
 
     # --- entering a generation ----------------------------------------------------------------------
 
     def _enter(self, topology: Topology) -> None:
         assert self._training is not None
-        had_state = self._standing.gate.has_state
+        if topology.mode is Mode.STOP:
+            self._stop(topology)
+            return
+        # In a start the supplier's own state becomes the job's.
+        had_state = self._standing.gate.has_state or self._me in topology.suppliers
         joins = self._standing.gate.generation == 0
         courier = self._standing.link_of(topology)
         try:
@@ -133,9 +140,9 @@ class ElasticSession:
                 self._standing.switch_failed(topology, str(error), has_state=had_state), str(error)
             )
             return
-        member = topology.member(self._me)
-        if member is None:
+        if topology.member(self._me) is None:
             self._leave(topology)
+            return
         self._training.take_seat(
             Seating(
                 generation=topology.generation,
@@ -179,39 +186,35 @@ class ElasticSession:
             self._control.events.append("link_broken", worker=self._me, generation=generation, reason=why)
 
     def _leave(self, topology: Topology) -> None:
+        """Give up the seat. The rules say when nobody needs this worker's state and links any more."""
         self._write_metrics(main=False)
-        self._linger(topology)
+        self._standing.entered(topology)
         self._control.events.append(
             "left", worker=self._me, generation=topology.generation, step=topology.switch_step
         )
-        raise Left(topology.reason)
-
-    def _linger(self, topology: Topology) -> None:
-        """Keep the old link open until all members are through with it: they may be a moment behind."""
-        deadline_s = time.monotonic() + LINGER_S
-        while time.monotonic() < deadline_s:
-            records = [self._control.view.members.get(m.worker) for m in topology.members]
-            if all(r is None or r.generation >= topology.generation for r in records):
-                return
-            time.sleep(LOOK_S)
 
     def _stop(self, topology: Topology) -> None:
-        """Leave for good; the first leaver that is still there saves the state for all."""
+        """Leave for good, when all have come here: one of them saves the state for all. Raises Left.
+
+        Returns only if somebody was lost on the way here and the others go on once more.
+        """
         assert self._training is not None
         self._write_metrics(main=False)
-        while not self._control.view.status.phase.ended:
-            if self._control.is_first_alive(topology.leaving):
-                folder = self._directory / SAVE_FOLDER
-                state = self._training.state.capture()
-                save_state(
-                    folder, state, job=self._control.context.job, virtual_workers=self._virtual_workers
-                )
-                message = f"state of step {state.step} saved"
-                if self._control.end_job(JobPhase.STOPPED, message):
-                    self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
-                break
-            time.sleep(LOOK_S)
-        raise Left(topology.reason)
+        self._standing.entered(topology)
+        self._standing.note_wait("the state to be saved")
+        while (due := self._standing.await_switch(self._training.state.step, LOOK_S)) is None:
+            if self._control.may_save():
+                self._save()
+                raise Left(topology.reason)
+        self._enter(due)
+
+    def _save(self) -> None:
+        assert self._training is not None
+        folder = self._directory / SAVE_FOLDER
+        state = self._training.state.capture()
+        save_state(folder, state, job=self._control.context.job, virtual_workers=self._virtual_workers)
+        if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
+            self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
 
     def _write_metrics(self, *, main: bool) -> None:
         if main and self._metrics is None:

@@ -6,7 +6,7 @@ Any worker can lead. The leader key hangs on the worker's lease; every write of 
 import time
 
 from elastane.core.gate import ProposalId
-from elastane.core.leader import Decision, LeaderSettings, Sight, decide, proposal_stage
+from elastane.core.leader import Decision, LeaderSettings, Sight, decide, may_lead, proposal_stage
 from elastane.core.view import JobView
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobKeys, WorkerPhase
@@ -27,7 +27,7 @@ class Leading:
         self._ready_since_s: dict[WorkerId, float] = {}
         self._stage: tuple[ProposalId, bool] | None = None
         self._stage_since_s = 0.0
-        self._decided_at: tuple[int, str] = (-1, "")
+        self._written_at = 0
         self.wake_at_s = float("inf")
 
     def act(self, store: Store, lease: LeaseId, view: JobView, newest_step: int, step_time_s: float) -> bool:
@@ -35,12 +35,12 @@ class Leading:
         self.wake_at_s = float("inf")
         if view.leader is None:
             return self._stand(store, lease, view)
-        if view.leader != self._me:
-            return False
+        if view.leader != self._me or view.revision < self._written_at:
+            return False  # what was written last has yet to show: deciding without it could contradict it
         decision = decide(self._job, view, self._look(view, newest_step, step_time_s), self._settings)
         if decision.wake_at_s is not None:
             self.wake_at_s = decision.wake_at_s
-        return self._apply(store, view, decision)
+        return self._apply(store, decision)
 
     def _stand(self, store: Store, lease: LeaseId, view: JobView) -> bool:
         if not may_lead(view, self._me):
@@ -66,29 +66,18 @@ class Leading:
             proposed_at_s=self._stage_since_s,
         )
 
-    def _apply(self, store: Store, view: JobView, decision: Decision) -> bool:
+    def _apply(self, store: Store, decision: Decision) -> bool:
         if not decision.puts and not decision.deletes:
             return False
-        if self._decided_at == (view.revision, decision.reason):
-            return False  # written already; the watch has yet to show it
         puts = [Put(key=key, value=value) for key, value in decision.puts.items()]
         deletes: list[Delete] = [
             DeletePrefix(prefix=key) if key.endswith("/") else DeleteKey(key=key) for key in decision.deletes
         ]
         guard = ValueIs(key=self._keys.leader, value=self._me.encode())
-        written = store.transact([guard], puts, deletes).succeeded
-        self._decided_at = (view.revision, decision.reason)
-        if written and decision.event:
+        result = store.transact([guard], puts, deletes)
+        if not result.succeeded:
+            return False
+        self._written_at = result.revision
+        if decision.event:
             self._events.append(decision.event, reason=decision.reason, **decision.fields)
-        return written
-
-
-def may_lead(view: JobView, worker: WorkerId) -> bool:
-    """Tell whether `worker` may stand for election: members first, others only if no member is left."""
-    record = view.members.get(worker)
-    if record is None or not view.alive(worker) or record.phase is WorkerPhase.PREPARING:
-        return False
-    if view.current is None:
         return True
-    members = [m.worker for m in view.current.members]
-    return worker in members or not any(view.alive(w) for w in members)

@@ -42,6 +42,7 @@ class Standing:
         changed: the lock; held whenever `gate`, `local`, `record` or a link is touched.
         links: candidate and committed links that have not been entered, by proposal.
         waiting: what the training thread waits for and since when (monotonic); None while it does not.
+        leaving: the training thread has begun to leave.
     """
 
     def __init__(self, record: MemberRecord, wake: Callable[[], None]) -> None:
@@ -52,6 +53,7 @@ class Standing:
         self.links: dict[ProposalId, Courier | None] = {}
         self.waiting: tuple[str, float] | None = None
         self.step_time_s = 0.0
+        self.leaving = False
         self._running: Courier | None = None
         self._retired: list[Courier | None] = []
         self._quit: Quit | None = None
@@ -83,6 +85,17 @@ class Standing:
                 self.note_wait(answer.why)
                 self.changed.wait(LOOK_AGAIN_S)
 
+    def await_switch(self, step: int, timeout_s: float) -> Topology | None:
+        """Wait, after the last step, for a generation to enter; None if none came in time. Raises Left."""
+        with self.changed:
+            self._leave_if_told()
+            due = self.gate.try_switch(step)
+            if due is None:
+                self.changed.wait(timeout_s)
+                self._leave_if_told()
+                due = self.gate.try_switch(step)
+            return due.topology if due is not None else None
+
     def note_wait(self, why: str) -> None:
         """Remember what the training thread waits for, so that a long wait can be explained."""
         if self.waiting is None or self.waiting[0] != why:
@@ -110,11 +123,16 @@ class Standing:
             return self.links.get(ProposalId.of(topology))
 
     def entered(self, topology: Topology) -> None:
-        """Record that the training thread holds the state of `topology` and uses its link from now on."""
+        """Record that the training thread holds the state of `topology` and uses its link from now on.
+
+        A worker that leaves with it keeps its state at hand until the others have entered too.
+        """
+        me = self.record.worker
+        seated = topology.member(me) is not None
         with self.changed:
             self._retired.append(self._running)
             self._running = self.links.pop(ProposalId.of(topology), None)
-            self.gate.entered(topology)
+            self.gate.entered(topology, seated=seated, has_state=seated or me in topology.suppliers)
             self.local = replace(self.local, candidate=None)
             self._note(
                 phase=WorkerPhase.TRAINING,
@@ -253,4 +271,5 @@ class Standing:
 
     def _leave_if_told(self) -> None:
         if self._quit is not None:
+            self.leaving = True
             raise Left(self._quit.reason, 0 if self._quit.clean else EXIT_FENCED)

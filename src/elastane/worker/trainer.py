@@ -201,8 +201,8 @@ class Trainer:
             yield self.position.epoch
             self._close_epoch()
         self._yielded_epoch = None
-        self.feeder.close()
         self._session.finish()
+        self.feeder.close()
 
     def batches(self) -> Iterator[Any]:
         """Yield the batches of this worker's virtual workers until the epoch ends."""
