@@ -39,7 +39,7 @@ def test_every_range_completes_exactly_its_canonical_segments_in_order(virtual_w
             assert sum(push.merges for push in pushes) == stop - start - len(completed)
 
 
-@pytest.mark.parametrize(("most_virtual_workers", "more"), [(29, 0), (64, 1)])
+@pytest.mark.parametrize(("most_virtual_workers", "more"), [(29, 0), (61, 1)])
 def test_planned_placements_hold_at_most_log_v_plus_one_copies_beside_the_plain_gradient(
     most_virtual_workers: int, more: int
 ) -> None:

@@ -147,7 +147,9 @@ def test_a_hundred_generations_leave_no_threads_sockets_or_memory() -> None:
     for _ in range(100):
         generation()
     after = used()
-    assert (after["descriptors"], after["threads"]) == (before["descriptors"], before["threads"])
+    # Threads of earlier tests may have ended meanwhile.
+    assert after["descriptors"] <= before["descriptors"]
+    assert after["threads"] <= before["threads"]
     assert after["memory_kb"] - before["memory_kb"] < 20_000  # a group of 2 takes about 1 MB
 
 
@@ -164,7 +166,9 @@ def test_abandoned_generations_are_gone_once_their_peers_are() -> None:
         links[1].close()
         assert courier.join(DEADLINE_S)
         del links
-    assert (used()["descriptors"], used()["threads"]) == (before["descriptors"], before["threads"])
+    after = used()
+    assert after["descriptors"] <= before["descriptors"]
+    assert after["threads"] <= before["threads"]
 
 
 def used() -> dict[str, int]:
