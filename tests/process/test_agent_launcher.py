@@ -37,8 +37,12 @@ def begin(tmp_path: Path) -> Iterator[Begin]:
 
 def zygote_pid() -> int:
     """Return the number of the preloaded parent; workers forked from it are younger."""
-    children = [c for c in psutil.Process().children() if "elastane.agent.zygote" in c.cmdline()]
-    return min(children, key=lambda child: child.create_time()).pid
+    wait_for("the preloaded parent", find_zygotes)
+    return min(find_zygotes(), key=lambda child: child.create_time()).pid
+
+
+def find_zygotes() -> list[psutil.Process]:
+    return [c for c in psutil.Process().children() if "elastane.agent.zygote" in c.cmdline()]
 
 
 both = pytest.mark.parametrize("warm", [True, False], ids=["warm", "cold"])

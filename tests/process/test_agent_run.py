@@ -138,7 +138,8 @@ def test_workers_that_do_not_train_yet_are_ended_when_fewer_are_wanted(begin: Be
         "if life.context.worker == 'w1':\n    life.train()\ntime.sleep(600)\n"
     )
     world = begin(prepare, spec=Spec(wanted=3))
-    world.wait_event("preparing", count=3)
+    for kind, count in (("worker_started", 3), ("preparing", 3), ("training", 1)):
+        world.wait_event(kind, count=count)
     request_scale(world.store, world.info.job, 1)
     for worker in ("w2", "w3"):
         assert world.wait_event("worker_exited", worker=worker).fields["signal"] == "SIGTERM"
@@ -284,8 +285,8 @@ def test_a_job_stopped_while_its_workers_start_ends_at_once(begin: Begin) -> Non
 def test_the_death_of_the_preloaded_parent_stops_nobody(begin: Begin) -> None:
     world = begin()
     world.wait_event("training")
-    children = [c for c in psutil.Process().children() if "elastane.agent.zygote" in c.cmdline()]
-    min(children, key=lambda child: child.create_time()).kill()
+    parents = [c for c in psutil.Process().children() if "elastane.agent.zygote" in c.cmdline()]
+    min(parents, key=lambda child: child.create_time()).kill()
     world.wait_event("preloaded_parent_died")
     request_scale(world.store, world.info.job, 2)
     world.wait_event("training", worker="w2")
@@ -361,7 +362,8 @@ def test_workers_outlive_a_killed_agent_and_the_next_one_starts_no_more_than_nee
     ) as process:
         assert process.stdout is not None
         folder = Path(process.stdout.readline().strip())
-        wait_for("training", lambda: any(e.kind == "training" for e in read_events(folder)))
+        for kind in ("training", "worker_started"):
+            wait_for(kind, lambda kind=kind: any(e.kind == kind for e in read_events(folder)))
         process.kill()
     with open_store(f"sqlite://{tmp_path}/store.db") as store:
         (info,) = list_jobs(store)

@@ -347,7 +347,9 @@ def _can_be_spared(view: JobView, process: WorkerProcess) -> bool:
 
 
 def _youngest_first(node: NodeState) -> list[WorkerProcess]:
-    return sorted(node.processes.values(), key=lambda p: (-p.started_at_s, p.worker))
+    # Those of one moment in the order of their ids: "w9" before "w10".
+    order = sorted(node.processes.values(), key=lambda p: (p.started_at_s, len(p.worker), p.worker))
+    return order[::-1]
 
 
 # --- starts ----------------------------------------------------------------------------------------

@@ -286,6 +286,13 @@ def test_surplus_that_does_not_train_yet_is_ended_the_youngest_first() -> None:
     )
 
 
+def test_of_workers_started_at_one_moment_the_last_is_the_youngest() -> None:
+    numbers = (1, 2, 9, 10)
+    processes = [process(f"w{number}", PREPARING, started_at_s=5.0) for number in numbers]
+    seen = view(*(member(p.worker, PREPARING) for p in processes), wanted=2)
+    assert sorted(end.worker for end in plan(seen, node(*processes)).ends) == ["w10", "w9"]
+
+
 def test_surplus_that_trains_or_is_ready_is_left_to_the_leader() -> None:
     seen = view(member("w1"), member("w2"), member("w3", READY), wanted=1)
     assert plan(seen, node(process("w1"), process("w2"), process("w3", READY))).ends == ()
