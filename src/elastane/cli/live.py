@@ -11,7 +11,7 @@ from rich.live import Live
 
 from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, format_rates, format_values, render_live
-from elastane.cli.wording import describe_line
+from elastane.cli.wording import describe_line, format_count
 from elastane.observe.events import summarise
 from elastane.observe.snapshot import JobSnapshot
 
@@ -109,7 +109,7 @@ class LineView:
             f"step {snapshot.step}",
             format_values(snapshot.values),
             format_rates(snapshot.rates),
-            f"{snapshot.training} workers",
+            format_count(snapshot.training, "worker"),
         ]
         self._out.stream(data, ", ".join(filter(None, parts)))
 

@@ -72,7 +72,7 @@ def _fail_usage(out: Output, error: Exception, given: list[str]) -> int:
         out.remark(text, style="")
         return Exit.USAGE
     if given[:1] == ["run"] and text.startswith("No such option"):
-        text += " Arguments for the script come after `--`."
+        text = text.rstrip(".") + ". Arguments for the script come after `--`."
     out.fail(Exit.USAGE, text)
     return Exit.USAGE
 

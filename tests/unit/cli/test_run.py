@@ -1,0 +1,282 @@
+"""Running jobs: everything that is refused before a process starts, and how an end is told."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+import pytest
+from cli_world import World
+
+from elastane.cli.exits import Exit
+from elastane.cli.outcome import Outcome, compute_outcome, describe_outcome
+from elastane.cli.run import SavedState, make_resumed_spec
+from elastane.cli.script import check_script, make_name
+from elastane.cli.serve import Launch, load_launch, save_launch
+from elastane.cli.watch import JobWatch
+from elastane.model.errors import ConfigError, StateFileError
+from elastane.model.records import AgentRecord, JobKeys, JobPhase, Leave, Spec
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("no.py",), "the script no.py does not exist (looked at {cwd}/no.py); check the path"),
+        (("folder",), "folder is a folder; name the Python file in it that trains (there are: a.py, b.py)"),
+        (("empty",), "empty is a folder; name the Python file in it that trains"),
+        (("binary",), "binary is no Python file but binary data; name the Python file that trains"),
+        (("broken.py",), "broken.py:2: is no valid Python: '(' was never closed"),
+        (("latin.py",), "latin.py:1: is no valid Python: (unicode error)"),
+        (("ok.py", "-n", "0"), "a job cannot have 0 workers; ask for 1 up to its number of virtual workers, "
+         "or end it with `elastane stop`"),
+        (("ok.py", "--workers", "8:2"), "--workers 8:2 asks for at least 8 of 2 workers; "
+         "the first number must be 1 to 2"),
+        (("ok.py", "-n", "9", "--virtual-workers", "4"), "9 workers asked for; a number in 1..4 is possible "
+         "(one per virtual worker)"),
+        (("ok.py", "--name", "../up"), "job name '../up' cannot be used; "
+         "take 1 to 64 letters, digits, - and _, parts joined by single dots, "
+         "beginning with a letter or digit"),
+        (("ok.py", "--nproc-per-node", "gpu"), "`--nproc-per-node gpu` is torchrun's; say a number, "
+         "for example `--workers 4`"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_be_is_refused_before_anything_starts(
+    world: World, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...], message: str
+) -> None:
+    monkeypatch.chdir(world.folder)
+    for name in ("folder", "empty"):
+        Path(name).mkdir()
+    for name in ("folder/b.py", "folder/a.py", "ok.py"):
+        Path(name).write_text("x = 1\n")
+    Path("binary").write_bytes(b"\x7fELF\0\0")
+    Path("broken.py").write_text("x = 1\nprint(\n")
+    Path("latin.py").write_bytes("x = 'é'\n".encode("latin-1"))
+    result = world.elastane("run", *arguments)
+    expected = f"elastane: {message.format(cwd=world.folder)}".replace(": is no", " is no")
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(expected)
+    assert result.err.count("\n") == 1
+    assert not (world.home.path / "jobs").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("run",), "Missing argument 'SCRIPT'."),
+        (("run", "t.py", "--lr", "0.1"), "No such option: --lr"),
+        (("run", "t.py", "--grace", "soon"), "Invalid value for '--grace'"),
+        (("run", "t.py", "--threads", "0"), "Invalid value for '--threads'"),
+        (("run", "t.py", "--lease", "0.1"), "Invalid value for '--lease'"),
+        (("frobnicate",), "No such command 'frobnicate'."),
+        (("show",), "Missing argument 'JOB'."),
+        (("migrate", "x"), "Missing option '--from'."),
+    ],
+)
+def test_a_line_that_cannot_be_read_is_answered_with_its_fault(
+    world: World, arguments: tuple[str, ...], message: str
+) -> None:
+    result = world.elastane(*arguments)
+    assert (result.code, result.out) == (2, "")
+    assert result.err.startswith(f"elastane: {message}")
+    error = world.elastane(*arguments, "--json").json["error"]
+    assert (error["kind"], error["exit_code"]) == ("usage", 2)
+    assert error["message"].startswith(message)
+
+
+def test_an_unknown_flag_of_run_may_have_been_meant_for_the_script(world: World) -> None:
+    message = "Arguments for the script come after `--`.\n"
+    assert world.elastane("run", "t.py", "--lr", "0.1").err.endswith(message)
+    assert not world.elastane("ps", "--lr").err.endswith(message)
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may read and write everything")
+def test_what_may_not_be_read_or_written_is_named(world: World) -> None:
+    world.script.chmod(0)
+    with pytest.raises(ConfigError, match="cannot be read; allow it with: chmod u\\+r"):
+        check_script(world.script)
+
+
+def test_a_home_that_cannot_be_made_is_an_error_of_the_environment(world: World) -> None:
+    world.folder.joinpath("file").write_text("")
+    from elastane.cli.main import main
+
+    world.capsys.readouterr()
+    code = main(["run", str(world.script), "--home", str(world.folder / "file" / "home")])
+    out, err = world.capsys.readouterr()
+    assert (code, out) == (5, "")
+    assert str(world.folder / "file" / "home") in err
+
+
+def test_names_of_living_jobs_are_not_given_twice(world: World) -> None:
+    info = world.create("train")
+    result = world.elastane("run", str(world.script), "--name", "train")
+    assert (result.code, result.err) == (
+        4,
+        f"elastane: a living job is called 'train' already: {info.job}; give another name with --name, "
+        f"or stop that one (`elastane stop {info.job}`)\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("file", "name"),
+    [
+        ("train.py", "train"),
+        ("my model.v2.py", "my-model-v2"),
+        ("__main__.py", "main"),
+        ("été.py", "t"),
+        ("-.py", "job"),
+    ],
+)
+def test_a_job_is_named_after_its_script(file: str, name: str) -> None:
+    assert make_name(Path(file)) == name
+
+
+def test_how_a_job_is_run_is_kept_for_its_resume(world: World) -> None:
+    info = world.create()
+    launch = Launch(virtual_workers=8, threads=2, grace_s=5.0, lease_s=1.0, cold=True)
+    save_launch(info, launch)
+    assert load_launch(info) == launch
+    path = Path(info.directory) / "launch.json"
+    assert path.stat().st_mode & 0o777 == 0o600
+    path.write_text("{")
+    with pytest.raises(StateFileError, match=f"how job {info.job} was run cannot be read"):
+        load_launch(info)
+
+
+def test_a_resumed_job_wants_what_it_wanted_unless_told_otherwise() -> None:
+    before = Spec(wanted=3, minimum=2, leaving={"w1": Leave.NOW}, targets=("n0/cpu:1",), stop=True)  # type: ignore[arg-type,dict-item]
+    saved = SavedState(virtual_workers=4, step=10)
+    assert make_resumed_spec(before, None, saved) == Spec(wanted=3, minimum=2)
+    assert make_resumed_spec(before, "1", saved) == Spec(wanted=1, minimum=1)
+    assert make_resumed_spec(before, "2:4", saved) == Spec(wanted=4, minimum=2)
+    with pytest.raises(ConfigError, match=r"5 workers asked for; a number in 1\.\.4 is possible"):
+        make_resumed_spec(before, "5", saved)
+
+
+def test_only_stopped_jobs_with_a_saved_state_are_resumed(world: World) -> None:
+    info = world.train("train")
+    result = world.elastane("resume", "train")
+    assert (result.code, result.err) == (
+        4,
+        f"elastane: job {info.job} is training; stop it first (`elastane stop {info.job}`)\n",
+    )
+    world.end(info, JobPhase.FAILED, "no")
+    result = world.elastane("resume", "train")
+    final = f"{info.directory}/final"
+    assert (result.code, result.err) == (
+        5,
+        f"elastane: job {info.job} has saved no state in {final}: only a graceful stop saves one "
+        "(one Ctrl-C, or `elastane stop`); start the script again with `elastane run`\n",
+    )
+    Path(final, "manifest.json").write_text("{}")
+    result = world.elastane("resume", "train", "--json")
+    assert (result.code, result.json["error"]["kind"]) == (5, "environment")
+
+
+def test_a_job_that_nobody_runs_is_stopped_at_once_and_can_then_be_resumed(world: World) -> None:
+    info = world.create("train")
+    resumed = world.elastane("resume", "train")
+    assert (resumed.code, resumed.err) == (
+        4,
+        f"elastane: job {info.job} is starting, but nobody runs it (its `elastane run` was killed?); "
+        f"end it with `elastane stop {info.job}`, then resume it\n",
+    )
+    stopped = world.elastane("stop", "train", "--json")
+    assert (stopped.code, stopped.json) == (
+        0,
+        {"job": info.job, "done": True, "phase": "stopped", "step": 0, "saved": None},
+    )
+    again = world.elastane("stop", "train")
+    assert again.code == 4
+
+
+def test_stopping_in_vain_leaves_the_request_standing(world: World) -> None:
+    info = world.train()
+    result = world.elastane("stop", "digits", "--timeout", "0.1")
+    assert (result.code, result.out) == (
+        6,
+        f"job {info.job}: not stopped after 0.1 s; the request stands: `elastane show {info.job}`\n",
+    )
+    assert world.read_spec(info).stop
+
+
+def test_an_agent_of_another_machine_is_not_killed_from_here(world: World) -> None:
+    info = world.train()
+    node = f"{JobKeys(info.job).prefix}agents/elsewhere"
+    world.put((node, AgentRecord(node="elsewhere", pid=1, devices=())))  # type: ignore[arg-type]
+    result = world.elastane("stop", "digits", "--now")
+    assert (result.code, result.err) == (
+        4,
+        f"elastane: the agent of job {info.job} does not run here (elsewhere, n0); "
+        "use `stop` without --now\n",
+    )
+
+
+def outcome_of(world: World, phase: JobPhase, message: str = "") -> Outcome:
+    (info,) = world.elastane("ps", "--json").json["jobs"]
+    with world.store() as store:
+        from elastane.agent.jobs import find_job
+
+        found = find_job(store, info["job"])
+        world.end(found, phase, message)
+        return compute_outcome(JobWatch(store, found).look(), 12.0)
+
+
+def test_a_finished_job_tells_its_digest(world: World) -> None:
+    info = world.train()
+    world.write_event(info, "finished", 1002.0, step=41, digest="ab12")
+    outcome = outcome_of(world, JobPhase.FINISHED)
+    assert (outcome.exit_code, outcome.digest) == (Exit.DONE, "ab12")
+    assert describe_outcome(outcome) == (
+        "finished after 12.0 s: 41 steps, loss 0.25  lr 0.1\nstate sha256 ab12"
+    )
+
+
+def test_a_stopped_job_tells_how_to_go_on(world: World) -> None:
+    info = world.train()
+    world.write_event(info, "stopped", 1002.0, step=41, path="/x/final")
+    outcome = outcome_of(world, JobPhase.STOPPED)
+    assert (outcome.exit_code, outcome.saved) == (Exit.STOPPED, "/x/final")
+    assert describe_outcome(outcome) == (
+        "stopped after 12.0 s: 41 steps, loss 0.25  lr 0.1\n"
+        f"the state is saved; go on with: elastane resume {info.job}"
+    )
+
+
+def test_a_job_that_was_ended_at_once_tells_what_is_lost(world: World) -> None:
+    info = world.train()
+    world.write_event(info, "stopped", 1002.0, step=20, path="/x/final")  # of the run before
+    world.write_event(info, "agent_started", 1003.0, node="n0")
+    outcome = outcome_of(world, JobPhase.STOPPED, "asked twice; what was not saved is lost")
+    assert (outcome.exit_code, outcome.saved) == (Exit.INTERRUPTED, None)
+    assert describe_outcome(outcome).splitlines()[1] == "asked twice; what was not saved is lost"
+
+
+def test_a_failed_job_tells_its_first_error(world: World) -> None:
+    info = world.train()
+    world.write_event(
+        info, "script_failed", 1002.0, worker="bbbb", traceback="Traceback\nValueError: first\n"
+    )
+    world.write_event(
+        info, "script_failed", 1002.1, worker="aaaa", traceback="Traceback\nValueError: second\n"
+    )
+    outcome = outcome_of(world, JobPhase.FAILED, "ValueError: first")
+    assert (outcome.exit_code, outcome.failed_worker, outcome.traceback) == (
+        Exit.FAILED,
+        "bbbb",
+        "Traceback\nValueError: first\n",
+    )
+    assert msgspec.to_builtins(outcome)["kind"] == "outcome"
+
+
+def test_looking_at_jobs_loads_no_torch(world: World) -> None:
+    world.train()
+    code = (
+        "import sys; from elastane.cli.main import main; main(['ps', '--home', sys.argv[1]]); "
+        "heavy = {'torch', 'numpy', 'matplotlib'} & set(sys.modules); assert not heavy, heavy"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(world.home.path)], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stderr) == (0, "")
