@@ -34,6 +34,7 @@ from elastane.store.open import open_store
 _log = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+_CLOSED = -1
 _STORE_RETRY_S = 0.5
 """Pause after an error of the store: short beside a lease, long beside a transaction."""
 
@@ -70,7 +71,9 @@ class Agent:
                 return self._serve(store)
         finally:
             self._launcher.close()
-            for descriptor in (self._wake_reader, self._wake_writer):
+            descriptors = self._wake_reader, self._wake_writer
+            self._wake_reader = self._wake_writer = _CLOSED  # a late request to stop finds no other's file
+            for descriptor in descriptors:
                 os.close(descriptor)
 
     def _serve(self, store: Store) -> JobStatus:
@@ -84,11 +87,14 @@ class Agent:
             raise JobStateError(
                 f"the name {info.name!r} of job {place.job} now belongs to job {owner}, which lives"
             )
+        keys = JobKeys(place.job)
         record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices)
         presence = Presence(
             PresenceSettings(
                 store_url=place.store_url,
-                prefix=JobKeys(place.job).prefix,
+                prefix=keys.prefix,
+                # What workers say to each other in the middle of a change is no business of the agent's.
+                ignored=(keys.acks, keys.all_rendezvous),
                 records={
                     job_agent_key(place.job, place.node): encode(record),
                     name_key(info.name): place.job.encode(),
@@ -164,6 +170,8 @@ class Agent:
             os.read(self._wake_reader, 4096)
 
     def _wake(self) -> None:
+        if self._wake_writer == _CLOSED:
+            return
         try:
             os.write(self._wake_writer, b"!")
         except BlockingIOError:

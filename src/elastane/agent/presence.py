@@ -30,6 +30,8 @@ class PresenceSettings:
     records: dict[str, bytes]
     """Key -> value of what hangs on the lease."""
     lease_ttl_s: float
+    ignored: tuple[str, ...] = ()
+    """Prefixes under the watched one whose changes wake nobody."""
 
 
 class Presence:
@@ -87,7 +89,8 @@ class Presence:
             self._wake()
             while not self._stopping.is_set():
                 self._renew(store)
-                if watch.wait(self._settings.lease_ttl_s / 3):
+                changes = watch.wait(self._settings.lease_ttl_s / 3)
+                if any(not change.key.startswith(self._settings.ignored) for change in changes):
                     self._wake()
 
     def _renew(self, store: Store) -> None:

@@ -49,7 +49,11 @@ def wakes() -> Wakes:
 @pytest.fixture
 def presence(url: str, store: Store, wakes: Wakes) -> Iterator[Presence]:
     settings = PresenceSettings(
-        store_url=url, prefix="job/", records={"job/agent": b"here", "name": b"job"}, lease_ttl_s=30.0
+        store_url=url,
+        prefix="job/",
+        ignored=("job/chatter/",),
+        records={"job/agent": b"here", "name": b"job"},
+        lease_ttl_s=30.0,
     )
     made = Presence(settings, wakes)
     made.start(store)
@@ -67,7 +71,8 @@ def test_the_records_are_there_under_one_lease(store: Store) -> None:
 
 @pytest.mark.usefixtures("presence")
 def test_a_change_under_the_prefix_wakes_and_others_do_not(store: Store, wakes: Wakes) -> None:
-    store.transact(puts=[Put(key="other/x", value=b"")])
+    for key in ("other/x", "job/chatter/x"):
+        store.transact(puts=[Put(key=key, value=b"")])
     store.transact(puts=[Put(key="job/x", value=b"")])
     wakes.wait_until(lambda: wakes.count == 2)
     store.transact(deletes=[DeleteKey(key="job/x")])
