@@ -1,5 +1,6 @@
 """The exit codes of the command line, and which error ends with which; documented in `docs/cli.md`."""
 
+import errno
 from enum import IntEnum
 
 from elastane.model.errors import (
@@ -36,6 +37,18 @@ class Exit(IntEnum):
     """Ended at once by a second Ctrl-C (128 + SIGINT, as in shells)."""
 
 
+_ADVICE = {
+    errno.ENOSPC: "free some space, or choose another home with --home",
+    errno.EDQUOT: "free some space, or choose another home with --home",
+    errno.EACCES: "allow it, or choose another home with --home",
+    errno.EPERM: "allow it, or choose another home with --home",
+    errno.EROFS: "choose a home that can be written with --home",
+    errno.EMFILE: "allow more open files: ulimit -n 4096",
+    errno.EAGAIN: "allow more processes (ulimit -u), or end some",
+    errno.ENOMEM: "end other programs, or ask for fewer workers",
+}
+"""What to do about errors of the operating system."""
+
 _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (ConfigError, Exit.USAGE),
     (JobNotFoundError, Exit.NOT_FOUND),
@@ -50,3 +63,12 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
 def compute_exit(error: Exception) -> Exit:
     """Return the exit code for an error: that of the first kind in the table that it is of."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.FAILED)
+
+
+def describe_error(error: Exception) -> str:
+    """Return what an error says to people; those of the operating system with what to do."""
+    if not isinstance(error, OSError) or error.strerror is None:
+        return str(error)
+    where = f"{error.filename}: " if error.filename else ""
+    advice = _ADVICE.get(error.errno or 0)
+    return f"{where}{error.strerror}{f'; {advice}' if advice else ''}"

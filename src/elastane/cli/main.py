@@ -3,13 +3,16 @@
 Commands return their exit code. Nothing that loads torch is imported here: `elastane ps` answers at once.
 """
 
+import importlib
+import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 import typer
 
 from elastane.cli import act, doctor, look, run, stop
-from elastane.cli.exits import Exit, compute_exit
+from elastane.cli.exits import Exit, compute_exit, describe_error
 from elastane.cli.output import Output
 from elastane.cli.torchrun import translate_torchrun
 from elastane.model.errors import ElastaneError
@@ -17,27 +20,62 @@ from elastane.model.errors import ElastaneError
 USAGE_ERROR: type[Exception] = typer.BadParameter.__bases__[0]
 """What the parser raises for all it cannot read; where it is defined differs between typer's versions."""
 
-app = typer.Typer(
-    name="elastane",
-    help="Elastic PyTorch training that never stops and never changes a bit of the result.",
-    no_args_is_help=True,
-    add_completion=True,
-    rich_markup_mode=None,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-app.command()(run.run)
-app.command()(look.ps)
-app.command()(look.show)
-app.command()(look.events)
-app.command()(look.logs)
-# "-1" must reach the argument and not be taken for a flag.
-app.command(context_settings={"ignore_unknown_options": True})(act.scale)
-app.command()(act.migrate)
-app.command()(act.evict)
-app.command()(stop.stop)
-app.command()(run.resume)
-app.command()(doctor.doctor)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeavyCommand:
+    """Describe a command whose module loads much (numpy, matplotlib): imported only when it is called."""
+
+    module: str
+    function: str
+    help: str
+
+
+HEAVY_COMMANDS = {
+    "sim": HeavyCommand(
+        module="elastane.cli.sim",
+        function="sim",
+        help="Replay a trace of jobs under several scheduling policies and compare them.",
+    ),
+}
+"""Those whose module is not part of this installation are left out."""
+
+
+def make_app(called: str | None = None) -> typer.Typer:
+    """Return the parser with all commands; of the heavy ones only the `called` one is real."""
+    app = typer.Typer(
+        name="elastane",
+        help="Elastic PyTorch training that never stops and never changes a bit of the result.",
+        no_args_is_help=True,
+        add_completion=True,
+        rich_markup_mode=None,
+        pretty_exceptions_enable=False,
+        context_settings={"help_option_names": ["-h", "--help"]},
+    )
+    app.command()(run.run)
+    app.command()(look.ps)
+    app.command()(look.show)
+    app.command()(look.events)
+    app.command()(look.logs)
+    # "-1" must reach the argument and not be taken for a flag.
+    app.command(context_settings={"ignore_unknown_options": True})(act.scale)
+    app.command()(act.migrate)
+    app.command()(act.evict)
+    app.command()(stop.stop)
+    app.command()(run.resume)
+    app.command()(doctor.doctor)
+    for name, heavy in HEAVY_COMMANDS.items():
+        if importlib.util.find_spec(heavy.module) is not None:
+            app.command(name, help=heavy.help)(_load(heavy) if called == name else _stand_in)
+    return app
+
+
+def _load(heavy: HeavyCommand) -> Callable[..., object]:
+    function: Callable[..., object] = getattr(importlib.import_module(heavy.module), heavy.function)
+    return function
+
+
+def _stand_in() -> None:
+    """Be listed in the help; never called."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -45,6 +83,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     out = Output(as_json="--json" in given[: given.index("--") if "--" in given else None])
     try:
+        app = make_app(given[0] if given else None)
         result = app(args=_translate(out, given), prog_name="elastane", standalone_mode=False)
     except USAGE_ERROR as error:
         return _fail_usage(out, error, given)
@@ -52,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except (ElastaneError, OSError) as error:
         code = compute_exit(error)
-        out.fail(code, str(error))
+        out.fail(code, describe_error(error))
         return code
     return result if isinstance(result, int) else Exit.DONE
 

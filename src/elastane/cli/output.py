@@ -50,7 +50,9 @@ class Output:
     def fail(self, code: Exit, message: str) -> None:
         """Say what went wrong."""
         if self.as_json:
-            write_json({"error": {"kind": code.name.lower(), "exit_code": int(code), "message": message}})
+            write_json_line(
+                {"error": {"kind": code.name.lower(), "exit_code": int(code), "message": message}}
+            )
         else:
             self.remarks.print(f"elastane: {message}", style="red", markup=False, soft_wrap=True)
 

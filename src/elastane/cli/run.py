@@ -25,6 +25,9 @@ MANIFEST = Path("final") / "manifest.json"
 """Where a graceful stop leaves word of the state it saved, in the job's folder."""
 MIN_LEASE_S = 0.5
 """A shorter lease would be lost to nothing but a busy machine."""
+NAME_PATIENCE_S = 15.0
+"""Three lives of an agent's lease: until then the name of a killed one is free."""
+NAME_INTERVAL_S = 0.1
 MAX_NAMES = 1000
 """Names tried for a job that was given none: more living jobs of one script no machine has."""
 
@@ -117,6 +120,7 @@ def resume(
         spec = make_resumed_spec(picture.view.spec, workers, saved)
         launch = msgspec.structs.replace(load_launch(info), virtual_workers=saved.virtual_workers)
         check_script(Path(info.script))
+        _await_last_agent(store, info)
         reopen_job(store, info.job, spec)
     save_launch(info, launch)
     out.remark(f"job {info.job} goes on after step {saved.step}")
@@ -167,6 +171,16 @@ def make_resumed_spec(before: Spec, workers: str | None, saved: SavedState) -> S
         wanted, minimum = wish.wanted, wish.minimum
     check_wanted(wanted, saved.virtual_workers)
     return Spec(wanted=wanted, minimum=min(minimum, wanted))
+
+
+def _await_last_agent(store: Store, info: JobInfo) -> None:
+    """Wait until the agent of the run before has given up the name; a killed one keeps it for a while."""
+    deadline_s = time.monotonic() + NAME_PATIENCE_S
+    while time.monotonic() < deadline_s:
+        entry = store.get(name_key(info.name))
+        if entry is None or entry.value.decode() != info.job:
+            return
+        time.sleep(NAME_INTERVAL_S)
 
 
 def _find_free_name(store: Store, base: str) -> str:
