@@ -27,7 +27,6 @@ from elastane.model.records import (
     Failed,
     JobKeys,
     JobPhase,
-    JobStatus,
     Promised,
     Refused,
     WorkerPhase,
@@ -106,7 +105,7 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
     if view.proposal is not None:
         return _pursue(keys, view, view.proposal, change, sight, settings)
     if isinstance(change, str):
-        return _end(keys, JobPhase.STOPPED if view.spec.stop else JobPhase.FAILED, change)
+        return _end(keys, view, JobPhase.STOPPED if view.current is None else JobPhase.FAILED, change)
     if change is None:
         return NOTHING
     wait_until = _worth_waiting(view, change, sight, settings)
@@ -166,9 +165,9 @@ def _describe(topology: Topology) -> dict[str, object]:
     }
 
 
-def _end(keys: JobKeys, phase: JobPhase, why: str) -> Decision:
+def _end(keys: JobKeys, view: JobView, phase: JobPhase, why: str) -> Decision:
     return Decision(
-        puts={keys.status: encode(JobStatus(phase=phase, message=why))},
+        puts={keys.status: encode(structs.replace(view.status, phase=phase, message=why))},
         event="stopped" if phase is JobPhase.STOPPED else "failed",
         reason=why,
     )
@@ -262,7 +261,7 @@ def _commit_at_once(keys: JobKeys, view: JobView, proposal: Topology) -> Decisio
         if isinstance(ack, Connected) and ack.halted_at is not None
     }
     if not reached:
-        return _end(keys, JobPhase.FAILED, "no worker that holds the job's state is left")
+        return _end(keys, view, JobPhase.FAILED, "no worker that holds the job's state is left")
     step = max(reached.values())
     suppliers = tuple(w for w in proposal.peers if reached.get(w) == step)
     if proposal.mode is Mode.START:
@@ -299,7 +298,7 @@ def _commit(
     topology = structs.replace(proposal, switch_step=step, suppliers=suppliers)
     puts = {keys.current: encode(topology)}
     if view.status.phase is JobPhase.STARTING:
-        puts[keys.status] = encode(JobStatus(phase=JobPhase.TRAINING))
+        puts[keys.status] = encode(structs.replace(view.status, phase=JobPhase.TRAINING))
     return Decision(
         puts=puts,
         deletes=(keys.proposal, keys.acks),

@@ -1,0 +1,1 @@
+"""A seeded world in which the real rules of the protocol drive simulated processes."""

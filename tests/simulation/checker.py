@@ -1,0 +1,224 @@
+"""The invariants of `docs/protocol.md`, checked at every event that could break one."""
+
+from typing import TYPE_CHECKING
+
+from elastane.core.data_order import DataOrder
+from elastane.core.gate import ProposalId
+from elastane.core.view import JobView
+from elastane.model.ids import WorkerId
+from elastane.model.records import JobPhase
+from elastane.model.topology import Mode, Topology
+
+from .worker import Part, State, StepRecord, compute_next
+
+if TYPE_CHECKING:
+    from .world import World
+
+PROGRESS_BOUND_S = 20.0
+"""After the last fault the next step is committed within this time: one lease (3 s), an attempt to connect
+that runs into its limit (10 s), and a start of new workers."""
+
+
+class ViolationError(Exception):
+    """Say which invariant does not hold, and how."""
+
+    def __init__(self, invariant: str, text: str) -> None:
+        super().__init__(f"{invariant}: {text}")
+        self.invariant = invariant
+
+
+class Checker:
+    """Watch one world."""
+
+    def __init__(self, world: "World") -> None:
+        self.world = world
+        self.reference: dict[int, bytes] = {}
+        self.topologies: dict[int, Topology] = {}
+        self.commits: dict[int, list[tuple[int, WorkerId]]] = {}
+        self.newest_step = -1
+        self.progress_at_s = 0.0
+        self._before: JobView | None = None
+
+    def fail(self, invariant: str, text: str) -> None:
+        """Say that an invariant is broken."""
+        raise ViolationError(invariant, f"at {self.world.loop.now_s:.4f} s: {text}")
+
+    def _check(self, holds: bool, invariant: str, text: str) -> None:
+        if not holds:
+            self.fail(invariant, text)
+
+    # --- records ------------------------------------------------------------------------------------
+
+    def records_changed(self, author: str) -> None:
+        """Check what somebody has just written."""
+        view = self.world.storage.newest
+        before, self._before = self._before, view
+        if view is None or before is None or author == "operator":
+            return
+        if view.current != before.current or view.proposal != before.proposal:
+            self._check(
+                before.leader == author == view.leader,
+                "I9",
+                f"{author} has changed the topology, but the leader was {before.leader}",
+            )
+        if view.current is not None and view.current != before.current:
+            self._check_generation(before.current, view.current, view)
+        if view.status.phase is JobPhase.FAILED is not before.status.phase:
+            holders = [w for w in self._holders(view) if self.world.workers[w].standing.gate.generation]
+            self._check(
+                not holders, "I4", f"the job failed ({view.status.message}), but {holders} hold its state"
+            )
+
+    def _check_generation(self, old: Topology | None, new: Topology, view: JobView) -> None:
+        newest = old.generation if old else view.status.earlier_generations
+        self._check(new.generation > newest, "I1", f"generation {new.generation} after {newest}")
+        known = self.topologies.setdefault(new.generation, new)
+        self._check(known == new, "I1", f"generation {new.generation} has two memberships")
+        if new.mode is not Mode.STOP:
+            owned = [v for m in new.members for v in range(*m.vranks)]
+            whole = list(range(self.world.virtual_workers))
+            self._check(owned == whole, "I3", f"generation {new.generation} places {owned}")
+        if new.mode is Mode.START:
+            self._begin_reference(new)
+        step = new.switch_step or 0
+        for worker in self._holders(view):
+            gate = self.world.workers[worker].standing.gate
+            lost = gate.generation > 0 and gate.committed > step
+            self._check(
+                not lost,
+                "I4",
+                f"generation {new.generation} begins at {step}, {worker} stands at {gate.committed}",
+            )
+
+    def _begin_reference(self, start: Topology) -> None:
+        state = self.world.workers[start.suppliers[0]].state
+        if not self.reference:
+            self.reference[state.step] = state.digest
+            order = tuple(range(self.world.virtual_workers))
+            for _ in range(self.world.total_steps):
+                state = compute_next(state, order)
+                self.reference[state.step] = state.digest
+        self._check(
+            self.reference[state.step] == state.digest or state.step == self.world.total_steps, "I4", "start"
+        )
+
+    def _holders(self, view: JobView) -> list[WorkerId]:
+        """Return the workers that hold the job's state and that nobody has given up."""
+        return [
+            name
+            for name, worker in self.world.workers.items()
+            if worker.process.alive and view.alive(name) and worker.standing.gate.has_state
+        ]
+
+    # --- workers ------------------------------------------------------------------------------------
+
+    def trains(self, worker: WorkerId) -> None:
+        """Check a worker that is about to commit."""
+        self.world.storage.expire()
+        newest = self.world.storage.newest
+        assert newest is not None
+        self._check(worker in newest.members, "I5", f"{worker} trains without a lease")
+
+    def parts_fit(self, worker: WorkerId, state: State, parts: dict[WorkerId, Part]) -> None:
+        """Check what is about to be added up."""
+        strange = {w: p.state.step for w, p in parts.items() if p.state != state}
+        self._check(not strange, "I3", f"{worker} at step {state.step} adds up parts of {strange}")
+
+    def committed(self, worker: WorkerId, record: StepRecord) -> None:
+        """Check a step that a worker has just committed."""
+        step = record.step
+        whole = tuple(range(self.world.virtual_workers))
+        self._check(record.vranks == whole, "I3", f"step {step} used virtual workers {record.vranks}")
+        self._check(
+            record.digest == self.reference[step + 1], "hash", f"{worker} has another state after step {step}"
+        )
+        self._check_once(worker, record)
+        if step > self.newest_step:
+            self.newest_step = step
+            self.progress_at_s = self.world.loop.now_s
+
+    def _check_once(self, worker: WorkerId, record: StepRecord) -> None:
+        earlier = self.commits.setdefault(record.step, [])
+        others = [w for generation, w in earlier if generation != record.generation]
+        if others:
+            view = self.world.storage.newest
+            assert view is not None
+            living = [w for w in others if view.alive(w) and self.world.workers[w].process.alive]
+            self._check(
+                not living,
+                "I2",
+                f"step {record.step} is committed by {worker} in generation {record.generation}, and was by {living}",
+            )
+        earlier.append((record.generation, worker))
+
+    def promised(self, worker: WorkerId, proposal: ProposalId) -> None:
+        """Check that a promise, which may make a step wait, waits for no newcomer."""
+        ready = self.world.fabric.all_connected(proposal)
+        self._check(ready, "I8", f"{worker} was asked to promise for {proposal} before all had connected")
+
+    def entered(self, worker: WorkerId, state: State, topology: Topology) -> None:
+        """Check a worker that has just entered a generation."""
+        step = topology.switch_step or 0
+        if topology.member(worker) is None and worker not in topology.suppliers:
+            return
+        right = state.step == step and state.digest == self.reference.get(step)
+        self._check(right, "I4", f"{worker} enters generation {topology.generation} at {step} with {state}")
+
+    def supplies_agree(self, worker: WorkerId, topology: Topology, states: set[State]) -> None:
+        """Check the shares of the state that a newcomer is sent."""
+        self._check(len(states) == 1, "I4", f"{worker} is sent {states} for {topology.generation}")
+
+    def came_to_end(self, worker: WorkerId, state: State) -> None:
+        """Check a worker that has come to the end of training."""
+        right = state == State(self.world.total_steps, self.reference[self.world.total_steps])
+        self._check(right, "hash", f"{worker} ends with {state}")
+
+    # --- the whole ----------------------------------------------------------------------------------
+
+    def check_progress(self) -> None:
+        """Check that a job that nothing disturbs goes on."""
+        world = self.world
+        view = world.storage.newest
+        if view is None or view.status.phase.ended or view.spec.stop:
+            self.progress_at_s = world.loop.now_s
+            return
+        since_s = max(self.progress_at_s, world.quiet_at_s)
+        if world.loop.now_s - since_s > PROGRESS_BOUND_S and self.newest_step + 1 < world.total_steps:
+            self.fail(
+                "I7", f"no step since {self.progress_at_s:.3f} s; undisturbed since {world.quiet_at_s} s"
+            )
+
+    def check_end(self) -> None:
+        """Check the world at its end."""
+        view = self.world.storage.newest
+        assert view is not None
+        if view.status.phase is JobPhase.FINISHED:
+            steps = [record.step for record in self.world.metrics]
+            self._check(steps == list(range(self.world.total_steps)), "I6", f"steps written down: {steps}")
+            self._check_samples()
+        self._check_staffing(view)
+
+    def _check_samples(self) -> None:
+        """Count how often each sample of each whole epoch was trained."""
+        n = self.world.virtual_workers
+        order = DataOrder(samples=5 * n * 2 - 1, virtual_workers=n, batch_size=2)
+        epochs: dict[int, list[int]] = {}
+        for record in self.world.metrics:
+            epoch, step = divmod(record.step, order.steps_per_epoch)
+            positions = epochs.setdefault(epoch, [])
+            for vrank in record.vranks:
+                positions.extend(order.positions(step, vrank))
+        for epoch in range(self.world.total_steps // order.steps_per_epoch):
+            right = sorted(epochs[epoch]) == list(range(order.samples))
+            self._check(right, "I6", f"epoch {epoch} trained other samples than the data set's, each once")
+
+    def _check_staffing(self, view: JobView) -> None:
+        world = self.world
+        if view.status.phase.ended:
+            left = [w for w, x in world.workers.items() if x.process.alive and not x.process.frozen]
+            self._check(not left or world.ended_s < 30.0, "I7", f"{left} live on after the job's end")
+        elif view.current is not None and not view.spec.stop and world.loop.now_s - world.quiet_at_s > 24.0:
+            wanted = min(view.spec.wanted, world.virtual_workers, world.devices)
+            finishing = self.newest_step + 1 >= world.total_steps
+            seated = len(view.current.members)
+            self._check(seated == wanted or finishing, "I7", f"{seated} workers train, {wanted} are wanted")

@@ -1,0 +1,130 @@
+"""The store as simulated processes see it: the real in-memory store behind a network with delays.
+
+Every request takes time to arrive and its answer time to return; a process sees changes a moment after
+they happened. Cuts and outages hold requests, answers and news back; a request is applied once or never.
+"""
+
+from collections.abc import Callable, Generator
+from random import Random
+from typing import Any, TypeVar
+
+from elastane.core.view import JobView, build_view
+from elastane.model.ids import JobId
+from elastane.model.records import JobKeys
+from elastane.store.clock import ManualClock
+from elastane.store.memory import MemoryStore, MemoryWorld
+
+from .loop import Loop, Process
+
+T = TypeVar("T")
+
+JOB = JobId("sim")
+KEYS = JobKeys(JOB)
+
+
+class Client:
+    """Hold how one process reaches the store."""
+
+    __slots__ = ("cut_until_s", "lag_s", "seen", "wake")
+
+    def __init__(self, lag_s: float, wake: Callable[[], None]) -> None:
+        self.lag_s = lag_s
+        self.seen = 0
+        self.cut_until_s = 0.0
+        self.wake = wake
+
+
+class Storage:
+    """Be one store, its clients, and all its past states."""
+
+    def __init__(self, loop: Loop, clock: ManualClock, rng: Random, watch: Callable[[str], None]) -> None:
+        """Begin empty; `watch` is called with the author after every change."""
+        self._loop = loop
+        self._rng = rng
+        self._watch = watch
+        self.memory = MemoryWorld(clock)
+        self.store = MemoryStore(self.memory)
+        self.down_until_s = 0.0
+        self.delay_s = 0.002
+        self._clients: dict[str, tuple[Process, Client]] = {}
+        self._revisions: list[tuple[int, float, dict[str, bytes]]] = []
+        self._views: dict[int, JobView | None] = {}
+        self._known = 0
+
+    def connect(self, process: Process, client: Client) -> None:
+        """Let a process hear of changes."""
+        self._clients[process.name] = (process, client)
+
+    def request(
+        self, client: Client, work: Callable[[MemoryStore], T], author: str
+    ) -> Generator[Any, Any, T]:
+        """Do `work` at the store: an activity that returns its result or raises its error."""
+        yield from self._travel(client)
+        try:
+            result = self.apply(work, author)
+        finally:
+            yield from self._travel(client)
+        return result
+
+    def _travel(self, client: Client) -> Generator[Any, Any, None]:
+        yield self._rng.random() * (self.delay_s + client.lag_s)
+        while (blocked_s := max(client.cut_until_s, self.down_until_s) - self._loop.now_s) > 0:
+            yield blocked_s + 0.001
+
+    def apply(self, work: Callable[[MemoryStore], T], author: str) -> T:
+        """Do `work` now."""
+        self.expire()
+        try:
+            return work(self.store)
+        finally:
+            self._spread(author)
+
+    def expire(self) -> None:
+        """Let leases end whose time has come."""
+        self.memory.read_entry(KEYS.spec)
+        self._spread("expiry")
+
+    def expire_after(self, ttl_s: float) -> None:
+        """Look at the leases when one that was just renewed may end."""
+        self._loop.call_after(ttl_s + 0.001, self.expire)
+
+    def _spread(self, author: str) -> None:
+        revision = self.memory.revision
+        if revision == self._known:
+            return
+        self._known = revision
+        snapshot = self.store.range(KEYS.prefix)
+        entries = {entry.key: entry.value for entry in snapshot.entries}
+        self._revisions.append((revision, self._loop.now_s, entries))
+        self._watch(author)
+        for name, (process, client) in list(self._clients.items()):
+            if not process.alive:
+                del self._clients[name]
+                continue
+            self._loop.call_after(client.lag_s + self._rng.random() * 0.004, client.wake, process)
+
+    @property
+    def position(self) -> int:
+        """Return the number of the present state, for a client that reads it now."""
+        return len(self._revisions) - 1
+
+    @property
+    def newest(self) -> JobView | None:
+        """Return the picture as it is now."""
+        return self._decode(len(self._revisions) - 1) if self._revisions else None
+
+    def view(self, client: Client) -> JobView | None:
+        """Return the picture that a process has by now."""
+        now_s = self._loop.now_s
+        if max(client.cut_until_s, self.down_until_s) <= now_s:
+            index = len(self._revisions) - 1
+            while index > client.seen and self._revisions[index][1] + client.lag_s > now_s:
+                index -= 1
+            client.seen = max(client.seen, index)
+        return self._decode(client.seen)
+
+    def _decode(self, index: int) -> JobView | None:
+        if index not in self._views:
+            revision, _, entries = self._revisions[index]
+            self._views[index] = build_view(JOB, revision, entries.items())
+        return self._views[index]

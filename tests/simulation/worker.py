@@ -1,0 +1,307 @@
+"""A simulated worker: its training activity, the counterpart of `worker/elastic.py` and the trainer's loop.
+
+The toy step: a state is (step, digest), and the next digest is a hash over the step, the digest and the
+virtual workers whose parts were added up, in the order in which they were.
+"""
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from msgspec import structs
+
+from elastane.core.gate import ProposalId, Wait
+from elastane.core.member import may_finish, may_save
+from elastane.core.view import encode
+from elastane.model.errors import LeaseLostError
+from elastane.model.ids import DeviceId, NodeId, WorkerId
+from elastane.model.records import JobPhase, JobStatus, MemberRecord, ModelSignature, WorkerPhase
+from elastane.model.topology import Mode, Topology, VrankRange
+from elastane.store.base import Absent, Put, Store
+
+from .control import Control, end_job, finished
+from .fabric import End
+from .loop import Process
+from .standing import EXIT_FENCED, LeftError, LinkBrokenError
+from .storage import KEYS
+
+if TYPE_CHECKING:
+    from .world import World
+
+NODE = NodeId("n0")
+LOOK_S = 0.05
+STATE = -1
+"""Number of the exchange that moves the state, before those of the steps."""
+
+
+class State(NamedTuple):
+    """Be all that decides the future of the toy job."""
+
+    step: int
+    digest: bytes
+
+
+class Part(NamedTuple):
+    """Be one member's contribution to a step."""
+
+    state: State
+    vranks: VrankRange
+
+
+class StepRecord(NamedTuple):
+    """Be what is written down of a committed step."""
+
+    step: int
+    generation: int
+    vranks: tuple[int, ...]
+    digest: bytes
+
+
+MIXTURE = State(-1, b"partly received")
+
+
+def compute_next(state: State, vranks: tuple[int, ...]) -> State:
+    """Return the state after a step in which the parts of `vranks` were added up in this order."""
+    text = b"%d " % state.step + state.digest + bytes(vranks)
+    return State(state.step + 1, blake2b(text, digest_size=8).digest())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fate:
+    """Say how a worker will start.
+
+    Attributes:
+        start_s: until its process registers.
+        prepare_s: from then until it is ready.
+        crash_at: the phase in which it dies: "", "preparing", "ready", "transfer".
+        stall_at: the phase in which it hangs for ever: "", "preparing", "connecting".
+        lag_s: how late it hears of changes in the store.
+    """
+
+    start_s: float
+    prepare_s: float
+    crash_at: str = ""
+    stall_at: str = ""
+    lag_s: float = 0.0
+
+
+class Worker:
+    """Be one worker's life."""
+
+    def __init__(self, world: "World", worker: WorkerId, device: DeviceId, fate: Fate) -> None:
+        self.world = world
+        self.me = worker
+        self.fate = fate
+        self.process = Process(world.loop, worker)
+        record = MemberRecord(worker=worker, node=NODE, device=device, pid=1, phase=WorkerPhase.PREPARING)
+        self.control = Control(world, self.process, record, fate.lag_s)
+        self.control.connects = fate.stall_at != "connecting"
+        self.standing = self.control.standing
+        self.state = State(0, world.initial_digest(worker))
+        self.seat: Topology | None = None
+        self.main = False
+        self.came_to_end = False
+        self.records: list[StepRecord] = []
+
+    def run(self) -> Generator[Any, Any, None]:
+        """Be the training activity."""
+        yield self.fate.start_s
+        self.process.spawn(self.control.run())
+        while self.control.view is None and not self.control.over:
+            yield self.control.ready
+        code = EXIT_FENCED
+        try:
+            if not self.control.over:
+                yield from self._live()
+                code = 0
+        except LeftError as order:
+            code = order.code
+        except LeaseLostError:
+            code = EXIT_FENCED
+        yield from self.control.leave()
+        self.world.end_process(self.me, code)
+
+    def _live(self) -> Generator[Any, Any, None]:
+        yield from self._begin()
+        while self.state.step < self.world.total_steps:
+            yield from self._pass_boundary()
+            if self.state.step < self.world.total_steps:
+                yield from self._train()
+        yield from self._finish()
+
+    def _begin(self) -> Generator[Any, Any, None]:
+        yield self.fate.prepare_s / 2
+        if self.fate.crash_at == "preparing":
+            yield from self._crash()
+        while self.fate.stall_at == "preparing":
+            yield 3600.0
+        joining = self.control.view.current is not None
+        yield from self.control.call(self._sign)
+        yield self.fate.prepare_s / 2
+        if not joining and self.world.saved is not None:
+            self.state = self.world.saved
+        self.standing.announce_ready(self.world.virtual_workers, self.state.step)
+        if self.fate.crash_at == "ready":
+            self.process.loop.call_after(0.3, lambda: self.world.end_process(self.me, 1), self.process)
+        yield from self._pass_boundary()
+
+    def _crash(self) -> Generator[Any, Any, None]:
+        self.world.end_process(self.me, 1)
+        yield 0.0  # nobody comes back from here
+
+    def _sign(self, store: Store) -> None:
+        signature = ModelSignature(virtual_workers=self.world.virtual_workers, entries=())
+        put = Put(key=KEYS.signature, value=encode(signature))
+        store.transact([Absent(key=KEYS.signature)], [put])
+
+    def _pass_boundary(self) -> Generator[Any, Any, None]:
+        while True:
+            answer = self.standing.ask(self.state.step)
+            if answer is None:
+                return
+            if isinstance(answer, Wait):
+                yield self.standing.changed, 1.0
+            else:
+                yield from self._enter(answer)
+
+    # --- a step -------------------------------------------------------------------------------------
+
+    def _train(self) -> Generator[Any, Any, None]:
+        world, seat, end = self.world, self.seat, self.standing.running
+        assert seat is not None
+        own = seat.member(self.me)
+        assert own is not None
+        part = Part(self.state, own.vranks)
+        yield world.compute_s()
+        number = 0
+        if end is not None:
+            number, end.exchanges = end.exchanges, end.exchanges + 1
+            world.fabric.send(end, number, part)
+            yield world.rng.random() * 0.002
+        if not self.standing.begin_commit():
+            return
+        others = tuple(m.worker for m in seat.members if m.worker != self.me)
+        try:
+            parts = (yield from _collect(end, number, others)) if others else {}
+        except LinkBrokenError as error:
+            self.standing.commit_failed(str(error))
+            return
+        if not self.control.holds_lease():
+            world.note(self.me, "fences itself")
+            raise LeftError(EXIT_FENCED)
+        world.checker.trains(self.me)
+        yield world.rng.random() * 0.001
+        self._commit(seat, {**parts, self.me: part})
+
+    def _commit(self, seat: Topology, parts: dict[WorkerId, Part]) -> None:
+        self.world.checker.parts_fit(self.me, self.state, parts)
+        vranks = tuple(v for m in seat.members for v in range(*parts[m.worker].vranks))
+        state = compute_next(self.state, vranks)
+        record = StepRecord(self.state.step, seat.generation, vranks, state.digest)
+        self.state = state
+        self.records.append(record)
+        if self.main:
+            self.world.write_metrics([record])
+        self.standing.end_commit()
+        self.world.checker.committed(self.me, record)
+
+    # --- entering a generation ----------------------------------------------------------------------
+
+    def _enter(self, topology: Topology) -> Generator[Any, Any, None]:
+        if topology.mode is Mode.STOP:
+            yield from self._stop(topology)
+            return
+        had_state = self.standing.gate.has_state or self.me in topology.suppliers
+        end = self.standing.links.get(ProposalId.of(topology))
+        try:
+            yield from self._move_state(topology, end, had_state=had_state)
+        except LinkBrokenError as error:
+            self.standing.switch_failed(topology, str(error), has_state=had_state)
+            return
+        seated = topology.member(self.me) is not None
+        self.seat = topology if seated else None
+        self.standing.entered(topology)
+        self.world.checker.entered(self.me, self.state, topology)
+        self.main = seated and topology.members[0].worker == self.me
+        if self.main or topology.suppliers[0] == self.me:
+            self.world.write_metrics(self.records)
+
+    def _move_state(
+        self, topology: Topology, end: End | None, *, had_state: bool
+    ) -> Generator[Any, Any, None]:
+        world, supplies = self.world, self.me in topology.suppliers
+        receives = self.me in topology.receivers
+        if not topology.receivers or not (supplies or receives):
+            return
+        if end is None:
+            world.checker.fail("link", f"{self.me} enters generation {topology.generation} without a link")
+            return
+        if supplies:
+            world.fabric.send(end, STATE, self.state, world.transfer_s * world.rng.random())
+            yield world.transfer_s * world.rng.random()
+            if end.broken:
+                raise LinkBrokenError(end.broken)
+            return
+        if not had_state:
+            self.state = MIXTURE
+        if self.fate.crash_at == "transfer":
+            yield world.transfer_s * world.rng.random()
+            yield from self._crash()
+        parts = yield from _collect(end, STATE, topology.suppliers)
+        world.checker.supplies_agree(self.me, topology, set(parts.values()))
+        self.state = parts[topology.suppliers[0]]
+
+    # --- the end ------------------------------------------------------------------------------------
+
+    def _stop(self, topology: Topology) -> Generator[Any, Any, None]:
+        self.main = False
+        self.seat = None
+        self.standing.entered(topology)
+        self.world.checker.entered(self.me, self.state, topology)
+        while (due := (yield from self._await_switch())) is None:
+            if may_save(self.control.view, self.me, self.standing.gate):
+                yield self.world.rng.random() * 0.1
+                self.world.save(self.me, self.state)
+                message = f"state of step {self.state.step} saved"
+                status = JobStatus(phase=JobPhase.STOPPED, message=message, worker=self.me)
+                yield from self.control.call(lambda store: end_job(store, self._with_generations(status)))
+                raise LeftError(0)
+        yield from self._enter(due)
+
+    def _finish(self) -> Generator[Any, Any, None]:
+        self.main = False
+        self.standing.announce_finished()
+        while not may_finish(self.control.view, self.me):
+            due = yield from self._await_switch()
+            if due is not None:
+                yield from self._enter(due)
+                self.main = False
+                self.standing.announce_finished()
+        status = self._with_generations(finished(self.state.step, self.me))
+        yield from self.control.call(lambda store: end_job(store, status))
+        self.came_to_end = True
+        self.world.checker.came_to_end(self.me, self.state)
+
+    def _with_generations(self, status: JobStatus) -> JobStatus:
+        return structs.replace(status, earlier_generations=self.standing.gate.newest_generation)
+
+    def _await_switch(self) -> Generator[Any, Any, Topology | None]:
+        self.standing.leave_if_told()
+        due = self.standing.gate.try_switch(self.state.step)
+        if due is None:
+            yield self.standing.changed, LOOK_S
+            self.standing.leave_if_told()
+            due = self.standing.gate.try_switch(self.state.step)
+        return due.topology if due is not None else None
+
+
+def _collect(
+    end: End | None, number: int, senders: tuple[WorkerId, ...]
+) -> Generator[Any, Any, dict[WorkerId, Any]]:
+    assert end is not None
+    while not end.has(number, senders):
+        if end.broken:
+            raise LinkBrokenError(end.broken)
+        yield end.news
+    return {sender: end.inbox.pop((sender, number)) for sender in senders}

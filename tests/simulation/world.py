@@ -1,0 +1,281 @@
+"""A whole simulated world of one job: store, links, agent, workers, faults, checks. All from one seed."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from hashlib import blake2b
+from random import Random
+
+from elastane.core.gate import StepGate
+from elastane.core.leader import Decision, LeaderSettings, Sight, decide
+from elastane.core.member import Action, LocalState, react
+from elastane.core.view import JobView, encode
+from elastane.model.ids import DeviceId, WorkerId
+from elastane.model.records import JobPhase, JobStatus, Spec
+from elastane.store.base import DeleteKey, DeletePrefix, Put, Store
+from elastane.store.clock import ManualClock
+
+from .agent import Agent
+from .checker import Checker, ViolationError
+from .fabric import Fabric
+from .faults import Deed, choose_fate, choose_weather, plan_deeds
+from .loop import Loop
+from .storage import JOB, KEYS, Storage
+from .worker import State, StepRecord, Worker
+
+END_S = 60.0
+QUIET_S = 30.0
+"""Faults happen before; from then on the job must make progress and come to what is wanted of it."""
+LEASE_TTL_S = 3.0
+
+
+class Rules:
+    """Be the rules under test; tests break some of them on purpose."""
+
+    settings = LeaderSettings(start_window_s=2.0, connect_timeout_s=5.0)
+
+    def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
+        """Return what a worker does."""
+        return react(view, local, gate)
+
+    def decide(self, view: JobView, sight: Sight) -> Decision:
+        """Return what the leader does."""
+        return decide(JOB, view, sight, self.settings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """Say what became of a world."""
+
+    seed: int
+    violation: str
+    digest: str
+    steps: int
+    phase: JobPhase
+    events: int
+    generations: int
+
+
+class World:
+    """Be one world."""
+
+    def __init__(self, seed: int, rules: Rules | None = None, verbose: bool = False) -> None:
+        self.seed = seed
+        self.rules = rules or Rules()
+        self.rng = Random(seed)
+        clock = ManualClock()
+        self.loop = Loop(self.rng, lambda at_s: clock.advance(at_s - clock.now_s()))
+        self.storage = Storage(self.loop, clock, self.rng, self._records_changed)
+        self.fabric = Fabric(self.loop, self.rng)
+        self.checker = Checker(self)
+        self.lease_ttl_s = LEASE_TTL_S
+        self.virtual_workers = self.rng.choice((1, 2, 3, 4, 4, 6, 8))
+        self.devices = self.rng.randint(2, 5)
+        self.step_s = self.rng.choice((0.1, 0.25, 0.5, 1.0))
+        self.transfer_s = self.rng.choice((0.005, 0.1, 1.0))
+        self.total_steps = 1 + int(self.rng.uniform(5.0, 70.0) / self.step_s)
+        self.weather = choose_weather(self.rng)
+        self.quiet_at_s = QUIET_S
+        self.workers: dict[WorkerId, Worker] = {}
+        self.metrics: list[StepRecord] = []
+        self.saved: State | None = None
+        self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
+        self.troubled: dict[WorkerId, float] = {}
+        self.resumes = False
+        self.ended_s = 0.0
+        self.lines: list[str] = []
+        self._trace = blake2b(digest_size=16)
+        self._verbose = verbose
+        self._claimed = 0
+        self._over = False
+        self.agent = Agent(self, self.devices)
+
+    def run(self) -> Outcome:
+        """Live through the world's time; return what became of it."""
+        violation = ""
+        try:
+            self._begin()
+            self.loop.run(END_S, lambda: self._over)
+            self.checker.check_end()
+        except ViolationError as error:
+            violation = str(error)
+        view = self.storage.newest
+        assert view is not None
+        return Outcome(
+            seed=self.seed,
+            violation=violation,
+            digest=self._trace.hexdigest(),
+            steps=len(self.metrics),
+            phase=view.status.phase,
+            events=self.loop.events,
+            generations=len(self.checker.topologies),
+        )
+
+    def _begin(self) -> None:
+        wanted = self.rng.randint(1, min(self.devices, self.virtual_workers))
+        self.storage.apply(lambda store: _create(store, Spec(wanted=wanted)), "operator")
+        self.agent.process.spawn(self.agent.run())
+        for at_s, deed in plan_deeds(self.rng, self.weather, QUIET_S):
+            self.loop.call_after(at_s, _bind(deed, self))
+        self.loop.call_after(QUIET_S, self._calm_down)
+        self.loop.call_after(1.0, self._look)
+
+    def _look(self) -> None:
+        """Look every second whether the job goes on, and whether all is over."""
+        self.checker.check_progress()
+        view = self.storage.newest
+        assert view is not None
+        if view.status.phase.ended:
+            self.ended_s += 1.0
+            if not any(w.process.alive for w in self.workers.values()):
+                if not (self.resumes and view.status.phase is JobPhase.STOPPED and self.loop.now_s < QUIET_S):
+                    self._over = True
+                    return
+                self._resume(view)
+        self.loop.call_after(1.0, self._look)
+
+    def _resume(self, view: JobView) -> None:
+        self.resumes = False
+        self.ended_s = 0.0
+        self.note("operator", "resumes the job")
+        generations = view.current.generation if view.current else view.status.earlier_generations
+        self.storage.apply(lambda store: _reopen(store, view.spec, generations), "operator")
+        self.agent.process.kill()
+        self.agent = Agent(self, self.devices)
+        self.agent.process.spawn(self.agent.run())
+
+    def _calm_down(self) -> None:
+        self.note("fate", "lets the job alone")
+        self.ambushes.clear()
+        self.heal_store()
+        for name, worker in self.workers.items():
+            if worker.fate.stall_at:
+                self.end_process(name, -9)  # somebody looks after a worker that hangs
+            worker.control.client.cut_until_s = min(worker.control.client.cut_until_s, self.loop.now_s)
+
+    def _records_changed(self, author: str) -> None:
+        view = self.storage.newest
+        self._trace.update(b"%d %a %f" % (self.storage.memory.revision, author, self.loop.now_s))
+        self.checker.records_changed(author)
+        for ambush in [a for a in self.ambushes if view is not None and a[0](view)]:
+            self.ambushes.remove(ambush)
+            ambush[1](self)
+
+    # --- for those who live here --------------------------------------------------------------------
+
+    def note(self, who: str, text: str) -> None:
+        """Add a line to the transcript."""
+        if self._verbose:
+            self.lines.append(f"{self.loop.now_s:9.4f} {who:8} {text}")
+
+    def claim_worker(self) -> WorkerId:
+        """Return a worker id that was never used."""
+        self._claimed += 1
+        return WorkerId(f"w{self._claimed}")
+
+    def initial_digest(self, worker: WorkerId) -> bytes:
+        """Return the state with which a worker begins: nobody says that scripts are seeded."""
+        return worker.encode()
+
+    def compute_s(self) -> float:
+        """Return how long a worker's part of a step takes."""
+        return self.step_s * self.rng.uniform(0.5, 1.0)
+
+    def start_worker(self, worker: WorkerId, device: DeviceId) -> None:
+        """Start a worker's process."""
+        bad_start = self.weather.bad_start if self.loop.now_s < QUIET_S else 0.0
+        self.workers[worker] = Worker(self, worker, device, choose_fate(self.rng, bad_start))
+        self.workers[worker].process.spawn(self.workers[worker].run())
+
+    def is_sound(self, worker: WorkerId) -> bool:
+        """Tell whether a worker holds the state and nothing keeps it from its work."""
+        gate = self.workers[worker].standing.gate
+        return gate.has_state and gate.generation > 0 and self.troubled.get(worker, 0.0) <= self.loop.now_s
+
+    def end_process(self, worker: WorkerId, code: int) -> None:
+        """End a worker's process."""
+        process = self.workers[worker].process
+        if not process.alive:
+            return
+        process.kill()
+        self.note(worker, f"ends with {code}")
+        self.fabric.bury(worker)
+        agent = self.agent
+        self.loop.call_after(
+            0.001 + self.rng.random() * 0.05, lambda: agent.hear_exit(worker, code), agent.process
+        )
+
+    def signal(self, worker: WorkerId, *, kill: bool) -> None:
+        """Send a worker SIGTERM or SIGKILL, as its agent does."""
+        found = self.workers[worker]
+        view = self.storage.newest
+        assert view is not None
+        if view.status.phase is JobPhase.FINISHED and found.standing.gate.seated and not found.came_to_end:
+            sound = self.is_sound(worker) and not found.process.frozen
+            if sound and view.alive(worker):
+                self.checker.fail("I7", f"{worker} has to be ended by force after the job has finished")
+        if kill:
+            self.end_process(worker, -9)
+        elif not found.process.frozen and not found.standing.gate.seated:
+            self.end_process(worker, 143)
+
+    def freeze(self, worker: WorkerId, for_s: float) -> None:
+        """Stop a worker's process for a while."""
+        process = self.workers[worker].process
+        self.note("fate", f"freezes {worker} for {for_s:.3f} s")
+        process.freeze()
+        self.troubled[worker] = self.loop.now_s + for_s
+        self.loop.call_after(for_s, process.thaw)
+
+    def heal_store(self) -> None:
+        """Let the store be quick again."""
+        self.storage.delay_s = 0.002
+
+    def restart_agent(self, after_s: float) -> None:
+        """Kill the agent and start another one."""
+        self.note("fate", "kills the agent")
+        self.agent.process.kill()
+        self.agent = Agent(self, self.devices)
+        agent = self.agent
+        self.loop.call_after(after_s, lambda: agent.process.spawn(agent.run()))
+
+    def save(self, worker: WorkerId, state: State) -> None:
+        """Keep the state of a job that stops."""
+        self.note(worker, f"saves the state of step {state.step}")
+        if state.digest != self.checker.reference[state.step] or state.step < self.metrics_end:
+            self.checker.fail("I4", f"{worker} saves {state}; {self.metrics_end} steps were written down")
+        self.saved = state
+
+    @property
+    def metrics_end(self) -> int:
+        """Return the number of steps that are written down."""
+        return self.metrics[-1].step + 1 if self.metrics else 0
+
+    def write_metrics(self, records: Iterable[StepRecord]) -> None:
+        """Write steps down, each once."""
+        for record in records:
+            if record.step >= self.metrics_end:
+                self.metrics.append(record)
+
+
+def _bind(deed: Deed, world: World) -> Callable[[], None]:
+    return lambda: deed(world)
+
+
+def _create(store: Store, spec: Spec) -> None:
+    status = JobStatus(phase=JobPhase.STARTING)
+    store.transact(puts=[Put(key=KEYS.spec, value=encode(spec)), Put(key=KEYS.status, value=encode(status))])
+
+
+def _reopen(store: Store, spec: Spec, generations: int) -> None:
+    """Do as `agent/jobs.py` does."""
+    status = JobStatus(phase=JobPhase.STARTING, earlier_generations=generations)
+    again = Spec(wanted=spec.wanted, minimum=spec.minimum)
+    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/")
+    store.transact(
+        puts=[Put(key=KEYS.spec, value=encode(again)), Put(key=KEYS.status, value=encode(status))],
+        deletes=[
+            *(DeletePrefix(prefix=KEYS.prefix + part) for part in leftovers),
+            DeleteKey(key=KEYS.leader),
+            DeleteKey(key=KEYS.signature),
+        ],
+    )
