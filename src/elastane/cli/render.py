@@ -121,15 +121,17 @@ def _describe_wanted(snapshot: JobSnapshot) -> str:
 
 
 def render_workers(snapshot: JobSnapshot) -> RenderableType:
-    """Return one row for each worker, with the virtual workers it runs."""
-    table = _table("WORKER", "DEVICE", "PHASE", "VIRTUAL WORKERS", ">STEP", ">STEP TIME")
+    """Return one row for each worker, with the virtual workers it runs.
+
+    Their own steps are left out: all train the same one, and what each said last is up to a second old.
+    """
+    table = _table("WORKER", "DEVICE", "PHASE", "VIRTUAL WORKERS", ">STEP TIME")
     for worker in snapshot.workers:
         table.add_row(
             Text(f"{worker.worker}{' *' if worker.leader else ''}"),
             Text(f"{worker.node}/{worker.device}" if worker.device else ""),
             _styled(worker.phase),
             Text(format_vranks(worker, snapshot.virtual_workers)),
-            str(worker.committed_step) if worker.generation else "",
             format_duration(worker.step_time_s) if worker.step_time_s else "",
         )
     return table
@@ -139,7 +141,8 @@ def render_changes(changes: Sequence[Change], zone: tzinfo | None = None) -> Ren
     """Return one row for each change of topology, with what it cost."""
     table = _table(">GEN", "TIME", ">STEP", ">WORKERS", "WHO", ">STOP TIME", ">JOIN LATENCY", "REASON")
     for change in changes:
-        who = [*(f"+{join.worker}" for join in change.joined), *(f"-{worker}" for worker in change.left)]
+        joined = sorted((join.worker for join in change.joined), key=lambda worker: (len(worker), worker))
+        who = [*(f"+{worker}" for worker in joined), *(f"-{worker}" for worker in change.left)]
         latency_s = max((join.latency_s for join in change.joined), default=None)
         table.add_row(
             str(change.generation),

@@ -51,8 +51,10 @@ def test_a_heavy_command_that_is_not_installed_is_left_out(
         (
             OSError(28, "No space left on device", "/x"),
             5,
-            "elastane: [Errno 28] No space left on device: '/x'\n",
+            "elastane: /x: No space left on device; free some space, or choose another home with --home\n",
         ),
+        (OSError(71, "Protocol error"), 5, "elastane: Protocol error\n"),
+        (OSError("unknown"), 5, "elastane: unknown\n"),
         (KeyboardInterrupt(), 130, ""),
     ],
 )
