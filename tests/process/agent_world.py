@@ -25,7 +25,7 @@ from elastane.store.base import Store
 from elastane.store.open import open_store
 from elastane.worker.context import WorkerContext
 
-DEADLINE_S = 60.0
+DEADLINE_S = 180.0
 """Far beyond what anything takes: only a hang meets it, on however busy a machine."""
 LOOK_S = 0.01
 

@@ -141,6 +141,7 @@ class ElasticSession:
             )
             return
         if topology.member(self._me) is None:
+            self._tell_switched(topology, moved_bytes)
             self._leave(topology)
             return
         self._training.take_seat(
@@ -153,7 +154,10 @@ class ElasticSession:
         )
         self._standing.entered(topology)
         self._write_metrics(main=topology.members[0].worker == self._me)
-        self._tell(topology, moved_bytes, joins=joins)
+        if joins:
+            self._tell_joined(topology)
+        else:
+            self._tell_switched(topology, moved_bytes)
 
     def _move_state(self, topology: Topology, courier: Courier | None, *, had_state: bool) -> int:
         assert self._training is not None
@@ -224,26 +228,28 @@ class ElasticSession:
             self._metrics.close()
             self._metrics = None
 
-    def _tell(self, topology: Topology, moved_bytes: int, *, joins: bool) -> None:
-        now_s = time.monotonic()
-        events = self._control.events
-        if joins:
-            requested_s = self._control.context.requested_at_s
-            events.append(
-                "joined",
-                worker=self._me,
-                generation=topology.generation,
-                step=topology.switch_step,
-                latency_s=now_s - requested_s if requested_s else None,
-            )
-        elif topology.suppliers and topology.suppliers[0] == self._me:
-            events.append(
-                "switched",
-                generation=topology.generation,
-                step=topology.switch_step,
-                mode=topology.mode.value,
-                workers=len(topology.members),
-                stop_s=now_s - self._arrived_s,
-                moved_bytes=moved_bytes,
-                reason=topology.reason,
-            )
+    def _tell_joined(self, topology: Topology) -> None:
+        requested_s = self._control.context.requested_at_s
+        self._control.events.append(
+            "joined",
+            worker=self._me,
+            generation=topology.generation,
+            step=topology.switch_step,
+            latency_s=time.monotonic() - requested_s if requested_s else None,
+        )
+
+    def _tell_switched(self, topology: Topology, moved_bytes: int) -> None:
+        """Log the change once: by the first of those that were stopped by it, if possible one that stays."""
+        staying = [w for w in topology.suppliers if topology.member(w) is not None]
+        if (staying or list(topology.suppliers))[:1] != [self._me]:
+            return
+        self._control.events.append(
+            "switched",
+            generation=topology.generation,
+            step=topology.switch_step,
+            mode=topology.mode.value,
+            workers=len(topology.members),
+            stop_s=time.monotonic() - self._arrived_s,
+            moved_bytes=moved_bytes,
+            reason=topology.reason,
+        )

@@ -1,0 +1,109 @@
+"""Run a whole elastic job in real processes, and the same script alone, to compare every bit."""
+
+import os
+import random
+import re
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import msgspec
+from agent_world import DEADLINE_S, World, wait_for
+
+from elastane.agent.settings import AgentSettings
+from elastane.model.records import JobPhase, JobStatus, Spec
+from elastane.observe.events import Event
+from elastane.observe.metrics import read_metrics
+
+SCRIPT = Path(__file__).parent / "training_script.py"
+REAL_ENTRY = {"entry": "elastane.worker.bootstrap:main", "preload": ("elastane.worker.job",)}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run must not change: final state, loss curve, and the joined evaluation."""
+
+    digest: str
+    accuracy: str
+    curve: tuple[tuple[int, int, int, tuple[tuple[str, float], ...]], ...]
+    """(step, epoch, samples, logged values) of every step."""
+
+
+def _curve(directory: Path) -> tuple[tuple[int, int, int, tuple[tuple[str, float], ...]], ...]:
+    records = read_metrics(directory)
+    return tuple((r.step, r.epoch, r.samples, tuple(sorted(r.values.items()))) for r in records)
+
+
+def _printed(text: str, name: str) -> str:
+    found = re.findall(rf"^{name} (\S+)$", text, re.MULTILINE)
+    assert len(found) == 1, f"{name} was printed {len(found)} times in:\n{text}"
+    return found[0]
+
+
+def run_alone(folder: Path, *arguments: str) -> Outcome:
+    """Run the script as `python training_script.py`: all virtual workers in one process."""
+    folder.mkdir(parents=True, exist_ok=True)
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), *arguments],
+        env={**os.environ, "ELASTANE_METRICS": str(folder), "OMP_NUM_THREADS": "1"},
+        capture_output=True,
+        text=True,
+        timeout=2 * DEADLINE_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return Outcome(_printed(done.stdout, "digest"), _printed(done.stdout, "accuracy"), _curve(folder))
+
+
+def begin_job(home: Path, *arguments: str, workers: int = 1, **spec: object) -> World:
+    """Start the script as an elastic job with an agent in a thread of this process."""
+    home.mkdir(parents=True, exist_ok=True)
+    return World.begin(
+        home,
+        SCRIPT.read_text(),
+        Spec(wanted=workers, **spec),
+        AgentSettings(),
+        arguments=arguments,
+        slots=8,
+        **REAL_ENTRY,
+    )
+
+
+def end_job(world: World) -> Outcome:
+    """Wait for the end and return what came of the job; fail if it did not finish."""
+    status = world.end()
+    assert isinstance(status, JobStatus), status
+    logs = "".join(p.read_text() for p in sorted((Path(world.info.directory) / "logs").glob("w*.log")))
+    assert status.phase is JobPhase.FINISHED, (status, logs)
+    return Outcome(_printed(logs, "digest"), _printed(logs, "accuracy"), _curve(Path(world.info.directory)))
+
+
+def switches(world: World) -> list[Event]:
+    """Return the events of all generations entered after the first."""
+    return [e for e in world.events("switched") if e.fields["generation"] > 1]
+
+
+def wait_for_step(world: World, step: int) -> None:
+    """Wait until the job has committed `step` steps."""
+    directory = Path(world.info.directory)
+
+    def reached() -> bool:
+        records = read_metrics(directory)
+        return bool(records) and records[-1].step >= step - 1
+
+    wait_for(f"step {step}", reached)
+
+
+def random_plan(seed: int, changes: int, most: int) -> list[int]:
+    """Return numbers of workers to ask for, beginning from 1, each unlike the one before."""
+    generator = random.Random(seed)
+    plan = [1]
+    for _ in range(changes):
+        plan.append(generator.choice([n for n in range(1, most + 1) if n != plan[-1]]))
+    return plan[1:]
+
+
+def as_flag(value: object) -> str:
+    """Return a value as the script's JSON flags take it."""
+    return msgspec.json.encode(value).decode()
