@@ -1,0 +1,45 @@
+# Both commands of the README, and those for developers, set up everything they need.
+# Variables: PYTHON (the interpreter to build .venv with), WORKERS (parallel test processes).
+
+PYTHON ?= python3
+WORKERS ?= 2
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+
+.PHONY: demo test check bench soak format clean
+
+demo: $(STAMP)
+	@$(BIN)/python -m elastane.demo --out demo-out
+
+test: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n $(WORKERS) -m "not process"
+	$(BIN)/pytest -m process
+
+check: $(STAMP)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -n $(WORKERS) -m "not process and not slow"
+
+bench: $(STAMP)
+	$(BIN)/python -m benchmarks.run --out bench-out
+
+soak: $(STAMP)
+	$(BIN)/python -m tests.simulation.run --seeds 100000
+
+format: $(STAMP)
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+clean:
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-out bench-out
+
+$(STAMP): pyproject.toml constraints.txt scripts/setup.sh
+	@PYTHON=$(PYTHON) VENV=$(VENV) sh scripts/setup.sh
+	@touch $(STAMP)
