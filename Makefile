@@ -10,7 +10,7 @@ STAMP := $(VENV)/.installed
 .PHONY: demo test check bench soak format clean
 
 demo: $(STAMP)
-	@$(BIN)/python -m elastane.demo --out demo-out
+	@$(BIN)/python -m demo.run --out demo-out
 
 test: $(STAMP)
 	$(BIN)/ruff format --check .
