@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from elastane.model.ids import JobId, WorkerId
+from elastane.model.ids import JobId, NodeId, WorkerId
 from elastane.model.records import (
     Ack,
     Dismissal,
@@ -37,6 +37,8 @@ class JobView:
     """Acknowledgements of the present proposal only."""
     exits: Mapping[WorkerId, ExitRecord] = field(default_factory=dict)
     dismissed: Mapping[WorkerId, Dismissal] = field(default_factory=dict)
+    agents: frozenset[NodeId] = frozenset()
+    """Nodes on which an agent serves the job."""
 
     def alive(self, worker: WorkerId) -> bool:
         """Tell whether a worker holds its lease and neither ended nor was dismissed."""
@@ -80,6 +82,7 @@ def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) 
         acks=_many(raw, f"acks/{proposal.generation}.{proposal.attempt}/", Ack) if proposal else {},
         exits=_many(raw, "exits/", ExitRecord),
         dismissed=_many(raw, "dismissed/", Dismissal),
+        agents=frozenset(NodeId(key.removeprefix("agents/")) for key in raw if key.startswith("agents/")),
     )
 
 

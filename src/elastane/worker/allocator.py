@@ -11,11 +11,14 @@ import ctypes
 _TRIM_THRESHOLD = -1
 _MMAP_MAX = -4
 
+_LARGEST_THRESHOLD = 2**31 - 1
+"""The most that mallopt's `int` takes. Negative values do not mean "never": glibc 2.36 then always trims."""
+
 
 def keep_freed_memory() -> bool:
     """Make this process keep what it frees; return whether the C library can do that (glibc can)."""
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
         return False
-    # No block is mapped on its own any more, and the heap is never cut: its threshold is the largest size.
-    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, -1))
+    # No block is mapped on its own any more, and the heap shrinks only when 2 GiB at its end are free.
+    return bool(mallopt(_MMAP_MAX, 0)) and bool(mallopt(_TRIM_THRESHOLD, _LARGEST_THRESHOLD))

@@ -20,6 +20,7 @@ from typing import TypeVar
 
 import msgspec
 
+from elastane.agent.requests import request_stop
 from elastane.core.gate import ProposalId
 from elastane.core.leader import LeaderSettings
 from elastane.core.member import (
@@ -102,6 +103,7 @@ class Control:
         self._born_at = 0
         self._lease_until_s = 0.0
         self._quit_at_s = float("inf")
+        self._agent_seen_s = time.monotonic()
         self._explained: tuple[str, float] | None = None
         self._calls: SimpleQueue[tuple[Callable[[Store], object], Future[object]]] = SimpleQueue()
         self._ending = False
@@ -219,6 +221,7 @@ class Control:
         self._view = follower.view() or self._view
         self._act(store, lease)
         self._explain_long_wait()
+        self._stop_if_orphaned(store)
         if time.monotonic() > self._quit_at_s and not self.standing.leaving:
             self._exit_now()
 
@@ -331,6 +334,17 @@ class Control:
         if waited_s > WAIT_NOTICE_S:
             self._explained = waiting
             self.events.append("waiting", worker=self.context.worker, reason=waiting[0], since_s=waited_s)
+
+    def _stop_if_orphaned(self, store: Store) -> None:
+        """Stop the job, and save its state, if no agent has come back: nobody would ever end its workers."""
+        now_s = time.monotonic()
+        if self.context.node in self.view.agents or self.view.status.phase.ended or self.view.spec.stop:
+            self._agent_seen_s = now_s
+        elif now_s - self._agent_seen_s > self.context.orphan_grace_s:
+            reason = f"no agent on {self.context.node} for {self.context.orphan_grace_s:g} s"
+            self.events.append("orphaned", worker=self.context.worker, reason=reason)
+            request_stop(store, self.context.job)
+            self._agent_seen_s = now_s
 
     def _answer_calls(self, store: Store) -> None:
         while True:
