@@ -251,8 +251,9 @@ def test_a_script_that_raises_ends_the_job_with_its_first_traceback(shop: Shop) 
     result = shop.call("run", str(shop.script), "--workers", "2", "--plain", "--", str(EPOCHS), "--fail")
     assert result.returncode == 1, result.stdout + result.stderr
     assert "first error, in worker w" in result.stderr
-    assert result.stderr.count("ValueError: no more data") == 1
-    assert "see also: elastane logs" in result.stderr
+    assert f'last):\n  File "{shop.script}", line ' in result.stderr
+    assert "failed: ValueError: no more data\nsee also: elastane logs " in result.stderr
+    assert result.stderr.count("Traceback") == 1
     assert find_processes_of(shop.home) == []
 
 

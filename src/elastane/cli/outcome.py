@@ -6,10 +6,14 @@ from dataclasses import dataclass
 from elastane.cli.exits import Exit
 from elastane.cli.output import Output
 from elastane.cli.render import format_values
-from elastane.cli.wording import format_duration
+from elastane.cli.wording import format_duration, name_of_error
 from elastane.model.records import JobPhase
 from elastane.observe.events import Event
 from elastane.observe.snapshot import JobSnapshot
+
+TRACEBACK_HEAD = "Traceback (most recent call last):"
+OWN_ERRORS = "elastane.model.errors."
+"""How the last line of a traceback begins if the error is one of ours: its message says it all."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,8 +56,18 @@ def compute_outcome(snapshot: JobSnapshot, seconds: float) -> Outcome:
         digest=_find_field(events, "finished", "digest"),
         saved=saved,
         failed_worker=failure.fields.get("worker") if failure else None,
-        traceback=failure.fields.get("traceback") if failure else None,
+        traceback=trim_traceback(str(failure.fields.get("traceback", "")), snapshot.script)
+        if failure
+        else None,
     )
+
+
+def trim_traceback(text: str, script: str) -> str:
+    """Return a traceback without the frames that led to the script, if that can be told safely."""
+    begin = text.find(f'  File "{script}"')
+    if text.count(TRACEBACK_HEAD) != 1 or not text.startswith(TRACEBACK_HEAD) or begin < 0:
+        return text  # errors that led to others: each has frames of its own
+    return f"{TRACEBACK_HEAD}\n{text[begin:]}"
 
 
 def describe_outcome(outcome: Outcome) -> str:
@@ -77,11 +91,10 @@ def tell_outcome(out: Output, outcome: Outcome) -> None:
     out.people.print(describe_outcome(outcome), style="bold", markup=False, soft_wrap=True)
     if outcome.phase is not JobPhase.FAILED:
         return
-    if outcome.traceback:
+    if outcome.traceback and not name_of_error(outcome.traceback).startswith(OWN_ERRORS):
         out.remark(f"first error, in worker {outcome.failed_worker}:\n{outcome.traceback.rstrip()}", style="")
-    elif outcome.message:
-        out.remark(outcome.message, style="")
-    out.remark(f"elastane: job {outcome.job} failed; see also: elastane logs {outcome.job}", style="red")
+    why = f": {outcome.message}" if outcome.message else ""
+    out.remark(f"elastane: job {outcome.job} failed{why}\nsee also: elastane logs {outcome.job}", style="red")
 
 
 def _compute_exit(phase: JobPhase, saved: bool) -> Exit:

@@ -64,8 +64,8 @@ def format_count(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def first_line_of_error(text: str) -> str:
-    """Return the line of a traceback that names the error: its last one."""
+def name_of_error(text: str) -> str:
+    """Return the line of a traceback that names the error: the last one."""
     lines = [line for line in text.splitlines() if line.strip()]
     return lines[-1].strip() if lines else "no traceback"
 
@@ -176,7 +176,7 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "told_to_quit": lambda fields: f"{fields['worker']} is told to quit{_because(fields)}",
     "warm_up_skipped": lambda fields: f"{fields['worker']} was not warmed up{_because(fields)}",
     "script_failed": lambda fields: (
-        f"the script failed in {fields['worker']}: {first_line_of_error(fields['traceback'])}"
+        f"the script failed in {fields['worker']}: {name_of_error(fields['traceback'])}"
     ),
     "finished": _ended("finished"),
     "stopped": _ended("stopped"),

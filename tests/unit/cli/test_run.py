@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -10,7 +11,8 @@ import pytest
 from cli_world import World
 
 from elastane.cli.exits import Exit
-from elastane.cli.outcome import Outcome, compute_outcome, describe_outcome
+from elastane.cli.outcome import Outcome, compute_outcome, describe_outcome, tell_outcome, trim_traceback
+from elastane.cli.output import Output
 from elastane.cli.run import SavedState, make_resumed_spec
 from elastane.cli.script import check_script, make_name
 from elastane.cli.serve import Launch, load_launch, save_launch
@@ -268,6 +270,41 @@ def test_a_failed_job_tells_its_first_error(world: World) -> None:
         "Traceback\nValueError: first\n",
     )
     assert msgspec.to_builtins(outcome)["kind"] == "outcome"
+
+
+FRAMES = (
+    "Traceback (most recent call last):\n"
+    '  File "/lib/runpy.py", line 88, in _run_code\n'
+    '  File "/work/t.py", line 3, in <module>\n'
+    "ValueError: no\n"
+)
+
+
+def test_a_traceback_begins_with_the_script() -> None:
+    assert trim_traceback(FRAMES, "/work/t.py") == (
+        'Traceback (most recent call last):\n  File "/work/t.py", line 3, in <module>\nValueError: no\n'
+    )
+    for whole in (FRAMES + FRAMES, "SystemExit: 3"):
+        assert trim_traceback(whole, "/work/t.py") == whole
+    assert trim_traceback(FRAMES, "/work/other.py") == FRAMES
+
+
+def test_errors_of_scripts_come_with_their_frames_and_ours_with_their_message_alone(world: World) -> None:
+    info = world.train()
+    ours = FRAMES.replace("ValueError: no", "elastane.model.errors.ConfigError: 6 workers cannot share 4")
+    for text, message, told in (
+        (FRAMES, "ValueError: no", f"first error, in worker w1:\n{FRAMES}"),
+        (ours, "6 workers cannot share 4", ""),
+        ("", "3 failures in a row\nlast words", ""),
+    ):
+        outcome = replace(
+            outcome_of(world, JobPhase.FAILED, message), failed_worker="w1", traceback=text or None
+        )
+        world.capsys.readouterr()
+        tell_outcome(Output(as_json=False), outcome)
+        assert world.capsys.readouterr().err == (
+            f"{told}elastane: job {info.job} failed: {message}\nsee also: elastane logs {info.job}\n"
+        )
 
 
 def test_looking_at_jobs_loads_no_torch(world: World) -> None:

@@ -8,9 +8,9 @@ import pytest
 from elastane.cli.wording import (
     describe_event,
     describe_line,
-    first_line_of_error,
     format_bytes,
     format_duration,
+    name_of_error,
 )
 from elastane.observe.events import Event
 
@@ -158,4 +158,4 @@ def test_bytes_have_the_unit_that_suits_them(count: int, text: str) -> None:
 
 
 def test_an_empty_traceback_is_said_to_be_empty() -> None:
-    assert first_line_of_error("\n \n") == "no traceback"
+    assert name_of_error("\n \n") == "no traceback"
