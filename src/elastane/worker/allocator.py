@@ -1,8 +1,9 @@
 """Let the C library keep memory that was freed, since the next step needs the same amount again.
 
-By default glibc hands large freed blocks back to the kernel, and every step pays for fresh, zeroed pages:
-for a model of 25 million parameters 5-10 % of the time (torch 2.13, glibc 2.36). GPU allocators of the
-frameworks keep their memory for the same reason.
+By default glibc hands large freed blocks back to the kernel, and every step pays for fresh, zeroed pages.
+CPU time of a step of a model with 25 million parameters and 8 virtual workers: 0.79 s, and 0.60 s with
+kept memory; plain gradient accumulation: 0.65 s and 0.59 s (torch 2.13, glibc 2.36, 94,000 page faults
+per step against none). GPU allocators of the frameworks keep their memory for the same reason.
 """
 
 import ctypes

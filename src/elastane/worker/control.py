@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -40,7 +41,7 @@ from elastane.core.member import (
     react,
 )
 from elastane.core.view import JobView, encode
-from elastane.model.errors import ElastaneError, JobNotFoundError, LeaseLostError
+from elastane.model.errors import ElastaneError, JobNotFoundError, JobStateError, LeaseLostError
 from elastane.model.records import (
     Ack,
     JobKeys,
@@ -343,7 +344,8 @@ class Control:
         elif now_s - self._agent_seen_s > self.context.orphan_grace_s:
             reason = f"no agent on {self.context.node} for {self.context.orphan_grace_s:g} s"
             self.events.append("orphaned", worker=self.context.worker, reason=reason)
-            request_stop(store, self.context.job)
+            with suppress(JobStateError):  # it ended at this moment
+                request_stop(store, self.context.job)
             self._agent_seen_s = now_s
 
     def _answer_calls(self, store: Store) -> None:

@@ -73,8 +73,9 @@ class Leading:
         deletes: list[Delete] = [
             DeletePrefix(prefix=key) if key.endswith("/") else DeleteKey(key=key) for key in decision.deletes
         ]
-        guard = ValueIs(key=self._keys.leader, value=self._me.encode())
-        result = store.transact([guard], puts, deletes)
+        expected = {self._keys.leader: self._me.encode(), **decision.unchanged}
+        guards = [ValueIs(key=key, value=value) for key, value in expected.items()]
+        result = store.transact(guards, puts, deletes)
         if not result.succeeded:
             return False
         self._written_at = result.revision

@@ -8,6 +8,7 @@ from elastane.store.base import Store
 from elastane.worker.courier import Courier
 from elastane.worker.gloo import connect_gloo
 from elastane.worker.link import Link
+from elastane.worker.nccl import connect_nccl
 from elastane.worker.rendezvous import Rendezvous
 
 CONNECT_TIMEOUT_S = 30.0
@@ -40,9 +41,7 @@ def connect_link(
     target = torch_device(device)
     link: Link
     if target.type == "cuda":
-        from elastane.worker.nccl import connect_nccl  # noqa: PLC0415 - absent from CPU builds of torch
-
-        link = connect_nccl(rendezvous, own, peers, target, CONNECT_TIMEOUT_S)
+        link = connect_nccl(rendezvous, own, peers, target)
     else:
         link = connect_gloo(rendezvous, own, peers, address, CONNECT_TIMEOUT_S)
     return Courier(link, device=target)

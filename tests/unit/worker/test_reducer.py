@@ -160,3 +160,23 @@ def test_a_warm_up_batch_that_is_discarded_leaves_no_trace() -> None:
         worker.reducer.enter((VrankRange(0, 2),), 0, None)
         worker.train_step(VrankRange(0, 2))
     assert warm.digest() == cold.digest()
+
+
+@pytest.mark.parametrize("small_bytes", [0, 1 << 20])
+def test_a_virtual_worker_without_samples_adds_zeros_whatever_its_gradient(
+    small_bytes: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The mean over no samples is NaN; and a parameter that only such a virtual worker used has no gradient.
+    monkeypatch.setattr(elastane.worker.reducer, "SMALL_BYTES", small_bytes)
+    model = nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 1))
+    reducer = GradientReducer(model, 2)
+    reducer.enter((VrankRange(0, 2),), 0, None)
+    reducer.begin_vrank(0, total_weight=1.0)
+    backward(model[0])
+    reducer.end_vrank()
+    reducer.begin_vrank(1, weight=0.0, total_weight=1.0)
+    model(torch.ones(0, 3)).mean().backward()
+    reducer.end_vrank()
+    reducer.finish()
+    assert torch.equal(model[0].weight.grad, torch.full((1, 3), 2.0))
+    assert model[1].weight.grad is None
