@@ -13,11 +13,11 @@ import psutil
 
 from elastane.agent.agent import Agent
 from elastane.agent.devices import name_cpu_slots
-from elastane.agent.jobs import NewJob, create_job, log_path
 from elastane.agent.launcher import Exited, Notice, Started, StartFailed
 from elastane.agent.local import LocalLauncher, LocalSettings
-from elastane.agent.requests import JobPicture, read_picture
 from elastane.agent.settings import AgentPlace, AgentSettings
+from elastane.jobs.registry import NewJob, create_job, log_path
+from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.model.records import JobInfo, JobStatus, Spec
 from elastane.observe.events import Event, read_events

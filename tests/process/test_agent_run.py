@@ -11,16 +11,16 @@ import psutil
 import pytest
 from agent_world import World, is_gone, nothing_left_behind, wait_for, worker_environment
 
-from elastane.agent.jobs import NewJob, create_job, list_jobs, name_key
-from elastane.agent.requests import (
+from elastane.agent.settings import AgentSettings, WorkerSettings
+from elastane.core.staffing import StaffingSettings
+from elastane.jobs.registry import NewJob, create_job, list_jobs, name_key
+from elastane.jobs.requests import (
     request_evict,
     request_leave,
     request_migrate,
     request_scale,
     request_stop,
 )
-from elastane.agent.settings import AgentSettings, WorkerSettings
-from elastane.core.staffing import StaffingSettings
 from elastane.model.errors import JobNotFoundError, JobStateError
 from elastane.model.ids import DeviceId, WorkerId
 from elastane.model.records import JobKeys, JobPhase, JobStatus, Spec

@@ -16,7 +16,7 @@ from elastic_world import (
     wait_for_step,
 )
 
-from elastane.agent.requests import request_leave, request_migrate, request_scale
+from elastane.jobs.requests import request_leave, request_migrate, request_scale
 from elastane.model.errors import JobStateError
 
 pytestmark = pytest.mark.process

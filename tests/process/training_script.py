@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.data import Dataset
 
 import elastane
-from elastane.agent import requests
+from elastane.jobs import requests
 from elastane.worker.bootstrap import running_control
 
 parser = argparse.ArgumentParser()

@@ -90,7 +90,7 @@ class Agent:
                 yield from self._request(lambda store, d=start.device: _drop_target(store, d))
         if plan.status is not None:
             status = plan.status
-            yield from self._request(lambda store: end_job(store, status))
+            yield from self._request(lambda store: end_job(store, status, seen=view.status))
             world.note("agent", f"ends the job: {status.phase.value}, {status.message}")
         acted = plan.starts or plan.ends or plan.status is not None
         return now_s if acted else (plan.wake_at_s or now_s + LOOK_S)

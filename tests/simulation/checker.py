@@ -147,7 +147,7 @@ class Checker:
             self._check(
                 not living,
                 "I2",
-                f"step {record.step} is committed by {worker} in generation {record.generation}, and was by {living}",
+                f"step {record.step}, committed by {living}, is committed again in {record.generation}",
             )
         earlier.append((record.generation, worker))
 

@@ -27,7 +27,7 @@ from elastane.core.member import (
 from elastane.core.view import JobView, encode
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import WorkerId
-from elastane.model.records import Ack, JobPhase, JobStatus, MemberRecord, Promised, Refused, WorkerPhase
+from elastane.model.records import Ack, JobStatus, MemberRecord, Promised, Refused, WorkerPhase
 from elastane.model.topology import Topology
 from elastane.store.base import (
     Absent,
@@ -264,14 +264,20 @@ class Control:
                 put = Put(key=KEYS.leader, value=self.me.encode(), lease=self.lease)
                 yield from self._request(lambda store: store.transact([Absent(key=KEYS.leader)], [put]))
             return
-        if view.leader != self.me or view.revision < self._lookout.written_at:
+        if (
+            view.leader != self.me
+            or view.revision < self._lookout.written_at * self.world.rules.awaits_own_writes
+        ):
             return
         sight = self._lookout.look(view, self.now_s, max(standing.gate.begun, 0), self.world.step_s)
         decision = self.world.rules.decide(view, sight)
         if decision.wake_at_s is not None:
             self._lookout.wake_at_s = decision.wake_at_s
         if decision.puts or decision.deletes:
-            result = yield from self._request(lambda store: write_decision(store, self.me, decision))
+            guards = self.world.rules.guards
+            result = yield from self._request(
+                lambda store: write_decision(store, self.me, decision, guarded=guards)
+            )
             if result.succeeded:
                 self._lookout.written_at = result.revision
                 self.world.note(self.me, f"{decision.event or 'asks'}: {decision.reason}")
@@ -303,27 +309,23 @@ class Lookout:
         )
 
 
-def write_decision(store: Store, leader: WorkerId, decision: Decision) -> Any:
+def write_decision(store: Store, leader: WorkerId, decision: Decision, *, guarded: bool) -> Any:
     """Write what a leader has decided, if it still leads."""
     puts = [Put(key=key, value=value) for key, value in decision.puts.items()]
     deletes: list[Delete] = [
         DeletePrefix(prefix=key) if key.endswith("/") else DeleteKey(key=key) for key in decision.deletes
     ]
-    return store.transact([ValueIs(key=KEYS.leader, value=leader.encode())], puts, deletes)
+    expected = {KEYS.leader: leader.encode(), **decision.unchanged} if guarded else {}
+    return store.transact([ValueIs(key=k, value=v) for k, v in expected.items()], puts, deletes)
 
 
-def end_job(store: Store, status: JobStatus) -> bool:
-    """Write how the job ended unless somebody else has; tell whether this was written."""
+def end_job(store: Store, status: JobStatus, seen: JobStatus | None = None) -> bool:
+    """Write how the job ended unless somebody else has, or its status is not what was `seen` any more."""
     entry = store.get(KEYS.status)
     known = msgspec.json.decode(entry.value, type=JobStatus) if entry else None
-    if known is not None and known.phase.ended:
+    if known is not None and (known.phase.ended or (seen is not None and known.phase is not seen.phase)):
         return False
     generations = max(status.earlier_generations, known.earlier_generations if known else 0)
     status = msgspec.structs.replace(status, earlier_generations=generations)
     guard = [ModRevisionIs(key=KEYS.status, revision=entry.mod_revision if entry else 0)]
     return store.transact(guard, [Put(key=KEYS.status, value=encode(status))]).succeeded
-
-
-def finished(step: int, worker: WorkerId) -> JobStatus:
-    """Return the status of a job that has come to its end."""
-    return JobStatus(phase=JobPhase.FINISHED, message=f"trained {step} steps", worker=worker)

@@ -14,6 +14,9 @@ from elastane.model.ids import WorkerId
 
 from .loop import Loop, Process, Signal
 
+SILENCE_S = 10.0
+"""A connection over which nothing comes for longer breaks; a shorter cut is bridged by sending again."""
+
 
 @dataclass(slots=True)
 class End:
@@ -25,6 +28,7 @@ class End:
     inbox: dict[tuple[WorkerId, int], object] = field(default_factory=dict)
     news: Signal = field(default_factory=Signal)
     broken: str = ""
+    lost: dict[WorkerId, str] = field(default_factory=dict)
     exchanges: int = 0
     last_arrival_s: float = 0.0
 
@@ -42,15 +46,14 @@ class End:
             self.link.fabric.part(self, clean=True)
             self.news.fire()
 
-    def cut(self, why: str) -> None:
-        """Learn that the connection to a peer is gone."""
-        if not self.broken:
-            self.broken = why
-            self.news.fire()
+    def cut(self, peer: WorkerId, why: str) -> None:
+        """Learn that the connection to a peer is gone; the others can still be reached."""
+        self.lost.setdefault(peer, why)
+        self.news.fire()
 
-    def has(self, number: int, senders: tuple[WorkerId, ...]) -> bool:
-        """Tell whether all parts of an exchange are here."""
-        return all((sender, number) in self.inbox for sender in senders)
+    def missing(self, number: int, senders: tuple[WorkerId, ...]) -> list[WorkerId]:
+        """Return whose parts of an exchange are not here."""
+        return [sender for sender in senders if (sender, number) not in self.inbox]
 
 
 @dataclass(slots=True)
@@ -133,8 +136,9 @@ class Fabric:
         if sender.broken:
             return
         blocked_s = self._blocked_s(sender.worker, target.worker)
-        if blocked_s and self._rng.random() < 0.3:
-            self._loop.call_after(1.0, lambda: target.cut(f"no answer from {sender.worker}"), target.process)
+        if blocked_s > SILENCE_S or (blocked_s and self._rng.random() < 0.3):
+            why = f"no answer from {sender.worker}"
+            self._loop.call_after(1.0, lambda: target.cut(sender.worker, why), target.process)
             return
         delay_s += blocked_s + self._rng.random() * self.latency_s
         sender.last_arrival_s = max(sender.last_arrival_s, self._loop.now_s + delay_s)
@@ -167,4 +171,4 @@ class Fabric:
 
 
 def _cutter(end: End, peer: WorkerId) -> Callable[[], None]:
-    return lambda: end.cut(f"{peer} closed the connection")
+    return lambda: end.cut(peer, f"{peer} closed the connection")

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from random import Random
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import structs
 
 from elastane.core.view import JobView, encode
@@ -140,10 +139,8 @@ def _pick_victim(world: "World") -> WorkerId | None:
     living = [w for w, x in world.workers.items() if x.process.alive and not x.process.frozen]
     if not living or view is None:
         return None
-    if view.leader in living and world.rng.random() < 0.4:
-        victim = view.leader
-    else:
-        victim = world.rng.choice(living)
+    leads = view.leader in living and world.rng.random() < 0.4
+    victim = view.leader if leads else world.rng.choice(living)
     if not world.weather.spare_one:
         return victim
     holders = [w for w in living if world.is_sound(w) and view.alive(w) and w not in view.spec.leaving]
@@ -180,7 +177,7 @@ def cut_pair(world: "World") -> None:
     if len(living) < 2:
         return
     one, other = world.rng.sample(living, 2)
-    for_s = world.rng.choice((0.1, 1.0, 5.0))
+    for_s = world.rng.choice((0.1, 1.0, 5.0, 60.0))
     world.note("fate", f"cuts {one} from {other} for {for_s} s")
     world.fabric.cut(one, other, world.loop.now_s + for_s)
     if world.rng.random() < 0.5:
@@ -267,8 +264,3 @@ def plan_deeds(rng: Random, weather: Weather, until_s: float) -> list[tuple[floa
 
 def _draw(rng: Random, weighted: tuple[tuple[Deed, int], ...]) -> Deed:
     return rng.choices([deed for deed, _ in weighted], [weight for _, weight in weighted])[0]
-
-
-def read_spec(value: bytes) -> Spec:
-    """Decode a spec."""
-    return msgspec.json.decode(value, type=Spec)

@@ -1,7 +1,8 @@
 """Virtual time: one queue of events, and processes whose activities are generators.
 
-An activity yields how long it sleeps, or a `Signal` to wait for, perhaps with the longest time to wait. A frozen
-process gets its events when it goes on; a killed one gets none. Nothing here knows what the processes do.
+An activity yields how long it sleeps, or a `Signal` to wait for, perhaps with the longest time to wait.
+A frozen process gets its events when it goes on; a killed one gets none. Nothing here knows what the
+processes do.
 """
 
 import heapq

@@ -9,10 +9,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from msgspec import structs
-
 from elastane.core.gate import ProposalId, Wait
-from elastane.core.member import may_finish, may_save
 from elastane.core.view import encode
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
@@ -20,7 +17,7 @@ from elastane.model.records import JobPhase, JobStatus, MemberRecord, ModelSigna
 from elastane.model.topology import Mode, Topology, VrankRange
 from elastane.store.base import Absent, Put, Store
 
-from .control import Control, end_job, finished
+from .control import Control, end_job
 from .fabric import End
 from .loop import Process
 from .standing import EXIT_FENCED, LeftError, LinkBrokenError
@@ -187,7 +184,7 @@ class Worker:
         except LinkBrokenError as error:
             self.standing.commit_failed(str(error))
             return
-        if not self.control.holds_lease():
+        if world.rules.fences and not self.control.holds_lease():
             world.note(self.me, "fences itself")
             raise LeftError(EXIT_FENCED)
         world.checker.trains(self.me)
@@ -240,8 +237,8 @@ class Worker:
         if supplies:
             world.fabric.send(end, STATE, self.state, world.transfer_s * world.rng.random())
             yield world.transfer_s * world.rng.random()
-            if end.broken:
-                raise LinkBrokenError(end.broken)
+            if end.broken or any(w in end.lost for w in topology.receivers):
+                raise LinkBrokenError(end.broken or "a receiver closed the connection")
             return
         if not had_state:
             self.state = MIXTURE
@@ -260,31 +257,31 @@ class Worker:
         self.standing.entered(topology)
         self.world.checker.entered(self.me, self.state, topology)
         while (due := (yield from self._await_switch())) is None:
-            if may_save(self.control.view, self.me, self.standing.gate):
+            if self.world.rules.may_save(self.control.view, self.me, self.standing.gate):
                 yield self.world.rng.random() * 0.1
                 self.world.save(self.me, self.state)
                 message = f"state of step {self.state.step} saved"
-                status = JobStatus(phase=JobPhase.STOPPED, message=message, worker=self.me)
-                yield from self.control.call(lambda store: end_job(store, self._with_generations(status)))
+                yield from self._end_job(JobPhase.STOPPED, message)
                 raise LeftError(0)
         yield from self._enter(due)
 
     def _finish(self) -> Generator[Any, Any, None]:
         self.main = False
         self.standing.announce_finished()
-        while not may_finish(self.control.view, self.me):
+        while not self.world.rules.may_finish(self.control.view, self.me):
             due = yield from self._await_switch()
             if due is not None:
                 yield from self._enter(due)
                 self.main = False
                 self.standing.announce_finished()
-        status = self._with_generations(finished(self.state.step, self.me))
-        yield from self.control.call(lambda store: end_job(store, status))
+        yield from self._end_job(JobPhase.FINISHED, f"trained {self.state.step} steps")
         self.came_to_end = True
         self.world.checker.came_to_end(self.me, self.state)
 
-    def _with_generations(self, status: JobStatus) -> JobStatus:
-        return structs.replace(status, earlier_generations=self.standing.gate.newest_generation)
+    def _end_job(self, phase: JobPhase, message: str) -> Generator[Any, Any, None]:
+        generations = self.standing.gate.newest_generation
+        status = JobStatus(phase=phase, message=message, worker=self.me, earlier_generations=generations)
+        yield from self.control.call(lambda store: end_job(store, status))
 
     def _await_switch(self) -> Generator[Any, Any, Topology | None]:
         self.standing.leave_if_told()
@@ -300,8 +297,8 @@ def _collect(
     end: End | None, number: int, senders: tuple[WorkerId, ...]
 ) -> Generator[Any, Any, dict[WorkerId, Any]]:
     assert end is not None
-    while not end.has(number, senders):
-        if end.broken:
-            raise LinkBrokenError(end.broken)
+    while missing := end.missing(number, senders):
+        if end.broken or any(sender in end.lost for sender in missing):
+            raise LinkBrokenError(end.broken or "a peer closed the connection")
         yield end.news
     return {sender: end.inbox.pop((sender, number)) for sender in senders}

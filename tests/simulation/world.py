@@ -7,7 +7,7 @@ from random import Random
 
 from elastane.core.gate import StepGate
 from elastane.core.leader import Decision, LeaderSettings, Sight, decide
-from elastane.core.member import Action, LocalState, react
+from elastane.core.member import Action, LocalState, may_finish, may_save, react
 from elastane.core.view import JobView, encode
 from elastane.model.ids import DeviceId, WorkerId
 from elastane.model.records import JobPhase, JobStatus, Spec
@@ -32,6 +32,9 @@ class Rules:
     """Be the rules under test; tests break some of them on purpose."""
 
     settings = LeaderSettings(start_window_s=2.0, connect_timeout_s=5.0)
+    fences = True
+    guards = True
+    awaits_own_writes = True
 
     def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
         """Return what a worker does."""
@@ -40,6 +43,14 @@ class Rules:
     def decide(self, view: JobView, sight: Sight) -> Decision:
         """Return what the leader does."""
         return decide(JOB, view, sight, self.settings)
+
+    def may_finish(self, view: JobView, worker: WorkerId) -> bool:
+        """Tell whether a worker at the end of training may go."""
+        return may_finish(view, worker)
+
+    def may_save(self, view: JobView, worker: WorkerId, gate: StepGate) -> bool:
+        """Tell whether a worker saves the state of a stopping job."""
+        return may_save(view, worker, gate)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

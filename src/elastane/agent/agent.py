@@ -18,13 +18,13 @@ from pathlib import Path
 from types import FrameType
 
 from elastane.agent.bulletin import Bulletin
-from elastane.agent.jobs import name_key
 from elastane.agent.launcher import Launcher
 from elastane.agent.presence import Presence, PresenceSettings
-from elastane.agent.requests import job_agent_key, request_stop
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
 from elastane.core.view import encode
+from elastane.jobs.registry import name_key
+from elastane.jobs.requests import job_agent_key, request_stop
 from elastane.model.errors import JobNotFoundError, JobStateError, StoreBusyError, StoreError
 from elastane.model.records import AgentRecord, JobKeys, JobStatus
 from elastane.observe.events import EventLog

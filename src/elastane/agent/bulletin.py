@@ -7,8 +7,8 @@ from collections.abc import Sequence
 
 import msgspec
 
-from elastane.agent.requests import JobPicture, read_picture
 from elastane.core.view import JobView, encode
+from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.errors import StoreBusyError
 from elastane.model.ids import JobId, NodeId, WorkerId
 from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobStatus, Spec

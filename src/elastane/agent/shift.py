@@ -11,10 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from elastane.agent.bulletin import Bulletin
-from elastane.agent.jobs import log_path
 from elastane.agent.last_words import explain_exit, name_signal, read_last_words
 from elastane.agent.launcher import Exited, Launcher, Notice, PoolReported, Started, StartFailed
-from elastane.agent.requests import JobPicture
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.core.staffing import (
     End,
@@ -29,6 +27,8 @@ from elastane.core.staffing import (
     plan_staffing,
 )
 from elastane.core.view import JobView
+from elastane.jobs.registry import log_path
+from elastane.jobs.requests import JobPicture
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo, JobPhase, JobStatus
 from elastane.observe.events import EventLog

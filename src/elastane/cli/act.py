@@ -9,8 +9,6 @@ from typing import Annotated
 
 import typer
 
-from elastane.agent import requests
-from elastane.agent.jobs import find_job
 from elastane.cli.exits import Exit
 from elastane.cli.home import open_home, resolve_home
 from elastane.cli.options import HomeOption, JobArgument, JsonOption, TimeoutOption, WaitOption
@@ -19,6 +17,8 @@ from elastane.cli.parse import ScaleBy, parse_scale
 from elastane.cli.render import render_change
 from elastane.cli.watch import JobWatch, resolve_worker
 from elastane.cli.wording import format_count
+from elastane.jobs import requests
+from elastane.jobs.registry import find_job
 from elastane.model.errors import JobStateError
 from elastane.model.records import JobInfo
 from elastane.model.topology import Mode

@@ -7,8 +7,6 @@ from typing import Annotated
 
 import typer
 
-from elastane.agent.jobs import find_job
-from elastane.agent.requests import read_picture
 from elastane.cli.exits import Exit
 from elastane.cli.home import open_home, resolve_home
 from elastane.cli.options import FollowOption, HomeOption, JobArgument, JsonOption
@@ -16,6 +14,8 @@ from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, render_job, render_jobs
 from elastane.cli.watch import EventTail, JobWatch, look_at_all
 from elastane.cli.wording import describe_line
+from elastane.jobs.registry import find_job
+from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import JobId
 from elastane.observe.events import summarise

@@ -7,8 +7,6 @@ from typing import Annotated
 import msgspec
 import typer
 
-from elastane.agent.jobs import NewJob, create_job, find_job, name_key, reopen_job
-from elastane.agent.requests import JobPicture, check_wanted, read_picture
 from elastane.cli.home import Home, make_home, open_home, resolve_home
 from elastane.cli.options import HomeOption, JobArgument, JsonOption
 from elastane.cli.outcome import compute_outcome, tell_outcome
@@ -16,6 +14,8 @@ from elastane.cli.output import Output
 from elastane.cli.parse import parse_workers
 from elastane.cli.script import check_script, make_name
 from elastane.cli.serve import Launch, load_launch, save_launch, serve_job
+from elastane.jobs.registry import NewJob, create_job, find_job, name_key, reopen_job
+from elastane.jobs.requests import JobPicture, check_wanted, read_picture
 from elastane.model.errors import ConfigError, JobStateError, StateFileError
 from elastane.model.records import JobInfo, Spec
 from elastane.store.base import Store

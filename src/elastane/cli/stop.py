@@ -8,14 +8,14 @@ from typing import Annotated
 
 import typer
 
-from elastane.agent.jobs import find_job
-from elastane.agent.requests import JobPicture, read_picture, request_stop
 from elastane.cli.exits import Exit
 from elastane.cli.home import open_home, resolve_home
 from elastane.cli.options import HomeOption, JobArgument, JsonOption, TimeoutOption
 from elastane.cli.outcome import compute_outcome
 from elastane.cli.output import Output
 from elastane.cli.watch import JobWatch
+from elastane.jobs.registry import find_job
+from elastane.jobs.requests import JobPicture, read_picture, request_stop
 from elastane.model.errors import JobStateError
 from elastane.model.ids import NodeId
 from elastane.model.records import JobInfo

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastane.agent.jobs import list_jobs
-from elastane.agent.requests import read_picture
+from elastane.jobs.registry import list_jobs
+from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo

@@ -79,6 +79,8 @@ class Decision:
     Attributes:
         puts: key -> value.
         deletes: keys or, where they end in "/", prefixes.
+        unchanged: key -> value that must still stand there for the writes to take effect, beside the leader
+            key: records that others may write too.
         wake_at_s: ask again by then, even if nothing changes.
         event: kind of the event to log; "" for none.
         reason: in plain words, shown by `elastane events`.
@@ -87,6 +89,7 @@ class Decision:
 
     puts: Mapping[str, bytes] = field(default_factory=dict)
     deletes: tuple[str, ...] = ()
+    unchanged: Mapping[str, bytes] = field(default_factory=dict)
     wake_at_s: float | None = None
     event: str = ""
     reason: str = ""
@@ -168,6 +171,7 @@ def _describe(topology: Topology) -> dict[str, object]:
 def _end(keys: JobKeys, view: JobView, phase: JobPhase, why: str) -> Decision:
     return Decision(
         puts={keys.status: encode(structs.replace(view.status, phase=phase, message=why))},
+        unchanged={keys.status: encode(view.status)},
         event="stopped" if phase is JobPhase.STOPPED else "failed",
         reason=why,
     )
@@ -224,21 +228,47 @@ def _await_links(
     deadline = sight.proposed_at_s + settings.connect_timeout_s
     if sight.now_s < deadline:
         return Decision(wake_at_s=deadline, reason=f"waiting for {', '.join(missing)} to connect")
-    waited = f"not connected after {settings.connect_timeout_s:g} s"
-    return _leave_out(keys, view, proposal, dict.fromkeys(missing, waited))
+    faults = dict.fromkeys(missing, f"not connected after {settings.connect_timeout_s:g} s")
+    if proposal.mode is Mode.RECOVERY and not _newcomers(view, proposal):
+        return _part(keys, view, proposal, faults)
+    return _leave_out(keys, view, proposal, faults)
+
+
+def _newcomers(view: JobView, proposal: Topology) -> list[WorkerId]:
+    old = view.current.peers if view.current else ()
+    return [w for w in proposal.peers if w not in old]
+
+
+def _part(keys: JobKeys, view: JobView, proposal: Topology, faults: Mapping[WorkerId, str]) -> Decision:
+    """Deal with survivors that cannot reach each other: try once more, then go on without some of them."""
+    why = "; ".join(f"{w}: {text}" for w, text in faults.items())
+    if proposal.asked == 0:
+        again = structs.replace(proposal, attempt=view.revision, asked=1)
+        return Decision(
+            puts={keys.proposal: encode(again)},
+            deletes=(keys.all_rendezvous, keys.acks),
+            event="proposed",
+            reason=f"{proposal.reason}; once more ({why})",
+            fields=_describe(again),
+        )
+    # Of two that are cut off from each other both are at fault: one of them can stay.
+    given_up = list(faults)[1:] or list(faults)
+    return _dismiss(keys, view, given_up, why)
 
 
 def _leave_out(keys: JobKeys, view: JobView, proposal: Topology, faults: Mapping[WorkerId, str]) -> Decision:
     """Withdraw a proposal; newcomers that caused the fault are dismissed, so that it does not recur."""
-    old = view.current.peers if view.current else ()
-    newcomers = [w for w in proposal.peers if w not in old]
+    newcomers = _newcomers(view, proposal)
     blamed = [w for w in newcomers if w in faults] or newcomers
     if view.current is None:
         blamed = [w for w in blamed if w in faults]
-    why = "; ".join(f"{w}: {text}" for w, text in faults.items())
+    return _dismiss(keys, view, blamed, "; ".join(f"{w}: {text}" for w, text in faults.items()))
+
+
+def _dismiss(keys: JobKeys, view: JobView, workers: list[WorkerId], why: str) -> Decision:
     dismissals = {
         keys.dismissal(w): encode(Dismissal(reason=f"could not be connected to the others ({why})"))
-        for w in blamed
+        for w in workers
     }
     return _withdraw(keys, view, f"the change was given up ({why})", dismissals)
 
@@ -296,12 +326,12 @@ def _commit(
     keys: JobKeys, view: JobView, proposal: Topology, step: int, suppliers: tuple[WorkerId, ...]
 ) -> Decision:
     topology = structs.replace(proposal, switch_step=step, suppliers=suppliers)
-    puts = {keys.current: encode(topology)}
-    if view.status.phase is JobPhase.STARTING:
-        puts[keys.status] = encode(structs.replace(view.status, phase=JobPhase.TRAINING))
+    # A job that an agent or a user has ended in the same moment must not come to life again.
+    status = structs.replace(view.status, phase=JobPhase.TRAINING)
     return Decision(
-        puts=puts,
+        puts={keys.current: encode(topology), keys.status: encode(status)},
         deletes=(keys.proposal, keys.acks),
+        unchanged={keys.status: encode(view.status)},
         event="committed",
         reason=proposal.reason,
         fields={**_describe(topology), "switch_step": step},

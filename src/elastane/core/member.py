@@ -190,10 +190,12 @@ def _follow_current(view: JobView, local: LocalState, gate: StepGate) -> Iterato
         return
     if current.generation > gate.newest_generation:
         yield Accept(current)
-    # A planned generation committed just before the old link broke is broken as well: its switch step
-    # may never be reached. The leader hears of it under the generation that it knows as current.
-    stuck_before = gate.generation < current.generation and current.mode in (Mode.PLANNED, Mode.STOP)
-    if local.broken and stuck_before and local.broken < current.generation and gate.halted:
+        stuck = gate.halted and current.mode is not Mode.RECOVERY  # the gate will pass over it
+    else:
+        stuck = gate.halted and gate.pending is None
+    # Who has halted goes on in a recovery only. The leader hears of it under the generation that it knows as
+    # current: the loss may lie in the one before, or a recovery may have been withdrawn as the trouble passed.
+    if stuck and local.broken < current.generation:
         yield ReportBroken(current.generation)
 
 

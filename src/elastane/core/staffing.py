@@ -391,7 +391,9 @@ def _plan_starts(
 
 def _is_closing(view: JobView, node: NodeState) -> bool:
     """Tell whether the job is coming to its end, so that nobody new is needed."""
-    stopping = view.spec.stop or any(t and t.mode is Mode.STOP for t in (view.current, view.proposal))
+    stops = [t for t in (view.current, view.proposal) if t is not None and t.mode is Mode.STOP]
+    # A stop whose workers were all lost will never be completed: the job needs somebody who says so.
+    stopping = view.spec.stop or any(view.alive(worker) for stop in stops for worker in stop.peers)
     return stopping or node.finished or any(m.phase is WorkerPhase.FINISHED for m in view.members.values())
 
 

@@ -13,7 +13,7 @@ import traceback
 from pathlib import Path
 from types import FrameType
 
-from elastane.agent.requests import request_leave
+from elastane.jobs.requests import request_leave
 from elastane.model.errors import ElastaneError
 from elastane.model.records import JobPhase
 from elastane.observe.events import EventLog

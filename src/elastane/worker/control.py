@@ -21,7 +21,6 @@ from typing import TypeVar
 
 import msgspec
 
-from elastane.agent.requests import request_stop
 from elastane.core.gate import ProposalId
 from elastane.core.leader import LeaderSettings
 from elastane.core.member import (
@@ -41,6 +40,7 @@ from elastane.core.member import (
     react,
 )
 from elastane.core.view import JobView, encode
+from elastane.jobs.requests import request_stop
 from elastane.model.errors import ElastaneError, JobNotFoundError, JobStateError, LeaseLostError
 from elastane.model.records import (
     Ack,

@@ -8,10 +8,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from elastane.agent.jobs import NewJob, create_job, log_path
 from elastane.cli.home import Home
 from elastane.cli.main import main
 from elastane.core.view import encode
+from elastane.jobs.registry import NewJob, create_job, log_path
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import (
     AgentRecord,

@@ -1,12 +1,17 @@
 """The commands that ask something of a job: what they write, what they wait for, what they refuse."""
 
 import threading
+from dataclasses import replace
 
 import msgspec
 import pytest
 from cli_world import A, B, World
 
+from elastane.cli.act import is_settled
+from elastane.cli.watch import JobWatch
+from elastane.model.ids import WorkerId
 from elastane.model.records import JobKeys, JobPhase, Leave, Spec
+from elastane.observe.snapshot import WorkerSnapshot
 
 
 def test_scaling_writes_the_number_that_is_wanted(world: World) -> None:
@@ -178,3 +183,21 @@ def test_waiting_for_a_job_that_ends_is_refused_with_how_it_ended(world: World) 
         4,
         f"elastane: job {info.job} ended before the change was made: finished at step 41\n",
     )
+
+
+def test_a_job_has_settled_when_all_is_as_wanted_and_the_last_change_has_told_its_cost(world: World) -> None:
+    info = world.train()
+    with world.store() as store:
+        settled = JobWatch(store, info).look()
+    assert is_settled(settled)
+    change = replace(settled.changes[-1], stop_s=None)
+    for unsettled in (
+        replace(settled, wanted=3),
+        replace(settled, activity=("a proposal",)),
+        replace(settled, generation=3),
+        replace(settled, changes=(change,)),
+        replace(settled, workers=(*settled.workers, WorkerSnapshot(worker=WorkerId("c"), phase="ready"))),
+    ):
+        assert not is_settled(unsettled)
+    assert is_settled(replace(settled, changes=(replace(change, mode="start"),)))
+    assert is_settled(replace(settled, changes=()))

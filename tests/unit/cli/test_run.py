@@ -218,7 +218,7 @@ def test_an_agent_of_another_machine_is_not_killed_from_here(world: World) -> No
 def outcome_of(world: World, phase: JobPhase, message: str = "") -> Outcome:
     (info,) = world.elastane("ps", "--json").json["jobs"]
     with world.store() as store:
-        from elastane.agent.jobs import find_job
+        from elastane.jobs.registry import find_job
 
         found = find_job(store, info["job"])
         world.end(found, phase, message)

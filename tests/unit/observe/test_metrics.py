@@ -129,6 +129,7 @@ def test_a_successor_leaves_no_hole_and_no_double(tmp_path: Path, metrics_log: M
     successor.append(record(8))
     successor.close()
     assert missing == 0
+    assert len((tmp_path / METRICS_FILE).read_bytes().splitlines()) == 9
     assert [one.step for one in read_metrics(tmp_path)] == list(range(9))
 
 

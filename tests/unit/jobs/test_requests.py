@@ -5,7 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from elastane.agent.requests import (
+from elastane.core.view import encode
+from elastane.jobs.requests import (
     Change,
     job_agent_key,
     read_picture,
@@ -15,7 +16,6 @@ from elastane.agent.requests import (
     request_scale,
     request_stop,
 )
-from elastane.core.view import encode
 from elastane.model.errors import ConfigError, ElastaneError, JobNotFoundError, JobStateError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.model.records import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from elastane.agent.requests import check_wanted
 from elastane.core.view import encode
+from elastane.jobs.requests import check_wanted
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
 from elastane.model.ids import JobId
 from elastane.model.records import JOBS_PREFIX, JobInfo, JobKeys, JobPhase, JobStatus, Spec

@@ -8,7 +8,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from elastane.agent.jobs import (
+from elastane.core.view import JobView, encode
+from elastane.jobs.registry import (
     NewJob,
     check_name,
     create_job,
@@ -18,8 +19,7 @@ from elastane.agent.jobs import (
     name_key,
     reopen_job,
 )
-from elastane.agent.requests import read_picture
-from elastane.core.view import JobView, encode
+from elastane.jobs.requests import read_picture
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
 from elastane.model.ids import JobId, WorkerId
 from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobPhase, JobStatus, Spec
