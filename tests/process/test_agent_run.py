@@ -15,7 +15,6 @@ from elastane.agent.settings import AgentSettings, WorkerSettings
 from elastane.core.staffing import StaffingSettings
 from elastane.jobs.registry import NewJob, create_job, list_jobs, name_key
 from elastane.jobs.requests import (
-    request_evict,
     request_leave,
     request_migrate,
     request_scale,
@@ -198,10 +197,10 @@ def test_a_migrated_worker_is_replaced_on_the_wished_device(begin: Begin) -> Non
     wait_for("the wish to be served", lambda: world.picture().view.spec.targets == ())
 
 
-def test_an_evicted_worker_is_replaced_elsewhere(begin: Begin) -> None:
+def test_a_migrated_worker_is_replaced_elsewhere(begin: Begin) -> None:
     world = begin()
     world.wait_event("training")
-    request_evict(world.store, world.info.job, WorkerId("w1"))
+    request_migrate(world.store, world.info.job, WorkerId("w1"))
     world.wait_event("training", worker="w2")
     assert trained_on(world) == ["cpu:0", "cpu:1"]
 

@@ -23,7 +23,8 @@ def finish(process: "subprocess.Popen[str]") -> tuple[str, list[float]]:
 
 def run_ddp(folder: Path, ranks: int) -> tuple[str, list[float]]:
     processes = [start("ddp", str(ranks), str(folder / "store"), str(rank)) for rank in range(ranks)]
-    return [finish(process) for process in processes][0]
+    results = [finish(process) for process in processes]
+    return results[0]
 
 
 def test_two_virtual_workers_equal_ddp_on_two_ranks_bit_for_bit(tmp_path: Path) -> None:

@@ -118,10 +118,10 @@ def test_the_leader_can_be_sent_away(tmp_path: Path) -> None:
 def test_workers_killed_in_the_middle_of_a_step_cost_no_bit(tmp_path: Path) -> None:
     size = ("--samples", "811", "--epochs", "4")
     expected = run_alone(tmp_path / "alone", *size)
-    (tmp_path / "marks").mkdir()
+    marks = tmp_path / "marks"
+    marks.mkdir()
+    flags = ("--deaths", "[0, 3, 1, 0]", "--marks", str(marks))
     with nothing_left_behind():
-        job = begin_job(
-            tmp_path / "elastic", *size, "--deaths", "[0, 3, 1, 0]", "--marks", str(tmp_path / "marks"), workers=3
-        )  # fmt: skip
+        job = begin_job(tmp_path / "elastic", *size, *flags, workers=3)
         assert end_job(job) == expected
     assert len(job.events("worker_exited", code=-9)) == 4

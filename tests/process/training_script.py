@@ -58,7 +58,7 @@ scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=opti
 model, optimizer, scheduler = job.prepare(model, optimizer, scheduler, clip_grad_norm=5.0)
 control = running_control()
 pending = list(options.plan)
-quiet_until = -1
+asked_at = [-10]
 
 
 def settled(workers: int) -> bool:
@@ -70,11 +70,10 @@ def settled(workers: int) -> bool:
 
 def ask() -> bool:
     """Ask for the plan's next number of workers once the last one is reached; tell whether one is open."""
-    global quiet_until
     if not options.plan or not job.is_main or not settled(control.view.spec.wanted):
         return bool(pending)
-    if pending and job.step > quiet_until:
-        quiet_until = job.step + job.step % 5
+    if pending and job.step > asked_at[-1] + job.step % 5:
+        asked_at.append(job.step)
         wanted = pending.pop(0)
         control.post(lambda store: requests.request_scale(store, control.context.job, wanted))
     return bool(pending)

@@ -20,7 +20,7 @@ from elastane.cli.wording import format_count
 from elastane.jobs import requests
 from elastane.jobs.registry import find_job
 from elastane.model.errors import JobStateError
-from elastane.model.records import JobInfo
+from elastane.model.records import JobInfo, Leave
 from elastane.model.topology import Mode
 from elastane.observe.snapshot import Change, JobSnapshot
 from elastane.store.base import Store
@@ -69,10 +69,7 @@ def migrate(
     """Move a worker to another device: its successor is started there and takes over in one switch."""
 
     def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
-        worker = resolve_worker(snapshot, source)
-        if to is None:
-            return requests.request_evict(store, info.job, worker)
-        return requests.request_migrate(store, info.job, worker, to)
+        return requests.request_migrate(store, info.job, resolve_worker(snapshot, source), to)
 
     act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
     with open_home(resolve_home(home)) as store:
@@ -88,7 +85,7 @@ def evict(
     home: HomeOption = None,
     as_json: JsonOption = False,
 ) -> int:
-    """Let a worker go as soon as another has taken its place."""
+    """Let a worker go at the next step, without a successor: the job then wants one fewer."""
 
     def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
         return requests.request_evict(store, info.job, resolve_worker(snapshot, worker))
@@ -148,10 +145,9 @@ def describe_request(asked: requests.Change) -> str:
     parts = []
     if before.wanted != after.wanted:
         parts.append(f"{format_count(after.wanted, 'worker')} wanted, {before.wanted} before")
-    for worker in after.leaving:
-        if worker not in before.leaving:
-            target = f", on {after.targets[0]}" if after.targets != before.targets else ""
-            parts.append(f"{worker} goes as soon as its successor is ready{target}")
+    target = f", on {after.targets[0]}" if after.targets and after.targets != before.targets else ""
+    when = {Leave.NOW: "at the next step", Leave.SWAP: f"as soon as its successor is ready{target}"}
+    parts += [f"{w} goes {when[how]}" for w, how in after.leaving.items() if before.leaving.get(w) != how]
     return "; ".join(parts) or "nothing to change, that is what was wanted already"
 
 

@@ -1,1 +1,1 @@
-"""Jobs as records in the store: create them, find them, ask changes of them. Used by people and programs alike."""
+"""Jobs as records in the store: create them, find them, ask changes of them."""

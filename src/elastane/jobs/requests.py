@@ -100,22 +100,36 @@ def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = Fal
 
 
 def request_evict(store: Store, job: JobId, worker: WorkerId) -> Change:
-    """Ask that a worker goes as soon as another has taken its place on some other device.
+    """Ask that a worker goes at the next boundary without a successor, because it is slow (EDL, section 4.3).
+
+    The job then wants one worker fewer. To have another take its place use `request_migrate`.
 
     Raises:
-        ConfigError: the job has no such worker; the message lists those it has.
+        ConfigError: no such worker (the message lists those there are), or it is the only one.
         JobStateError, JobNotFoundError: the job has ended or does not exist.
     """
 
     def edit(picture: JobPicture) -> Spec:
         check_worker(picture.view, worker)
-        return _with_leaver(picture.view, worker, Leave.SWAP)
+        spec = picture.view.spec
+        if spec.wanted == 1 and spec.leaving.get(worker) is None:
+            raise ConfigError(
+                f"{worker} is the only worker of the job; move it with `elastane migrate`, or end the job "
+                "with `elastane stop`"
+            )
+        return _with_one_fewer(picture.view, worker)
 
     return _request(store, job, "changed", edit)
 
 
-def request_migrate(store: Store, job: JobId, worker: WorkerId, to: str) -> Change:
-    """Ask that a worker moves to the device `to`: "DEVICE", "NODE:DEVICE" or "NODE/DEVICE".
+def request_migrate(store: Store, job: JobId, worker: WorkerId, to: str | None = None) -> Change:
+    """Ask that a worker moves: its successor starts elsewhere and takes over in one switch.
+
+    Args:
+        store: a handle of the calling thread.
+        job: the job's id.
+        worker: who is to move.
+        to: "DEVICE", "NODE:DEVICE" or "NODE/DEVICE"; None for any other device.
 
     Raises:
         ConfigError: no such worker, no such device, or the device is in use.
@@ -124,10 +138,10 @@ def request_migrate(store: Store, job: JobId, worker: WorkerId, to: str) -> Chan
 
     def edit(picture: JobPicture) -> Spec:
         check_worker(picture.view, worker)
-        target = resolve_target(picture, to)
+        targets = (resolve_target(picture, to),) if to is not None else ()
         spec = _with_leaver(picture.view, worker, Leave.SWAP)
-        others = tuple(device for device in spec.targets if device != target)
-        return msgspec.structs.replace(spec, targets=(target, *others))
+        others = tuple(device for device in spec.targets if device not in targets)
+        return msgspec.structs.replace(spec, targets=targets + others)
 
     return _request(store, job, "changed", edit)
 
@@ -151,9 +165,7 @@ def request_leave(store: Store, job: JobId, worker: WorkerId) -> Change:
             return spec
         if before is None and spec.wanted == 1:
             return msgspec.structs.replace(spec, stop=True)
-        wanted = spec.wanted if before is Leave.SWAP else spec.wanted - 1
-        leaving = _with_leaver(picture.view, worker, Leave.NOW)
-        return msgspec.structs.replace(leaving, wanted=wanted, minimum=min(spec.minimum, wanted))
+        return _with_one_fewer(picture.view, worker)
 
     return _request(store, job, "changed", edit)
 
@@ -247,6 +259,17 @@ def _with_leaver(view: JobView, worker: WorkerId, how: Leave) -> Spec:
     """Return the spec with `worker` leaving, and without those that are long gone."""
     leaving = {other: was for other, was in view.spec.leaving.items() if view.alive(other)}
     return msgspec.structs.replace(view.spec, leaving={**leaving, worker: how})
+
+
+def _with_one_fewer(view: JobView, worker: WorkerId) -> Spec:
+    """Return the spec with `worker` leaving now, and not replaced; one about to be swapped still is."""
+    spec = view.spec
+    already = spec.leaving.get(worker)
+    if already is Leave.NOW:
+        return spec
+    wanted = spec.wanted if already is Leave.SWAP else spec.wanted - 1
+    leaving = _with_leaver(view, worker, Leave.NOW)
+    return msgspec.structs.replace(leaving, wanted=wanted, minimum=min(spec.minimum, wanted))
 
 
 def _request(store: Store, job: JobId, verb: str, edit: Callable[[JobPicture], Spec]) -> Change:

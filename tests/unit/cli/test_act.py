@@ -74,8 +74,8 @@ def test_an_ended_job_takes_no_requests(world: World) -> None:
 def test_evicting_marks_the_worker_by_the_beginning_of_its_id(world: World) -> None:
     info = world.train()
     result = world.elastane("evict", "digits", "b")
-    assert result.out == f"job {info.job}: bbbb goes as soon as its successor is ready\n"
-    assert world.read_spec(info) == Spec(wanted=2, leaving={B: Leave.SWAP})
+    assert result.out == f"job {info.job}: 1 worker wanted, 2 before; bbbb goes at the next step\n"
+    assert world.read_spec(info) == Spec(wanted=1, leaving={B: Leave.NOW})
 
 
 def test_migrating_names_the_device(world: World) -> None:

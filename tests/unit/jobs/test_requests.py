@@ -111,8 +111,24 @@ def test_a_request_that_changes_nothing_writes_nothing(store: Store) -> None:
     assert read_picture(store, JOB).view.revision == revision
 
 
-def test_an_evicted_worker_is_to_be_swapped(store: Store) -> None:
+def test_an_evicted_worker_goes_without_a_successor(store: Store) -> None:
     request_evict(store, JOB, W1)
+    request_evict(store, JOB, W1)
+    assert spec(store) == Spec(wanted=1, minimum=1, leaving={W1: Leave.NOW})
+
+
+def test_the_only_worker_is_not_evicted(store: Store) -> None:
+    request_scale(store, JOB, 1)
+    with pytest.raises(ConfigError) as error:
+        request_evict(store, JOB, W1)
+    assert message(error) == (
+        "w1 is the only worker of the job; move it with `elastane migrate`, or end the job "
+        "with `elastane stop`"
+    )
+
+
+def test_a_worker_migrates_to_any_other_device(store: Store) -> None:
+    request_migrate(store, JOB, W1)
     assert spec(store) == Spec(wanted=2, minimum=2, leaving={W1: Leave.SWAP})
 
 
@@ -148,7 +164,7 @@ def test_a_leaving_worker_is_not_replaced(store: Store) -> None:
 
 
 def test_a_worker_about_to_be_swapped_that_must_leave_now_still_has_its_successor(store: Store) -> None:
-    request_evict(store, JOB, W1)
+    request_migrate(store, JOB, W1)
     request_leave(store, JOB, W1)
     assert spec(store) == Spec(wanted=2, minimum=2, leaving={W1: Leave.NOW})
 
@@ -160,9 +176,9 @@ def test_the_last_worker_that_leaves_stops_the_job(store: Store) -> None:
 
 
 def test_leavers_that_are_gone_are_forgotten(store: Store) -> None:
-    request_evict(store, JOB, W1)
+    request_migrate(store, JOB, W1)
     put(store, KEYS.exit(W1), ExitRecord(worker=W1, code=0))
-    request_evict(store, JOB, W2)
+    request_migrate(store, JOB, W2)
     assert spec(store).leaving == {W2: Leave.SWAP}
 
 
