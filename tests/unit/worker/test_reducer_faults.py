@@ -121,19 +121,21 @@ def test_discarding_with_buckets_in_flight_abandons_the_courier(monkeypatch: pyt
     assert courier.reason == "the step was discarded while its exchanges were in flight"
 
 
+@pytest.mark.parametrize("width", [1, 2])
 @pytest.mark.parametrize("small_bytes", [0, 1 << 20])
 def test_a_step_discarded_before_anything_was_sent_is_repeated_over_the_same_link(
-    small_bytes: int, monkeypatch: pytest.MonkeyPatch
+    small_bytes: int, width: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(elastane.worker.reducer, "SMALL_BYTES", small_bytes)
-    ranges = (VrankRange(0, 2), VrankRange(2, 4))
+    ranges = (VrankRange(0, width), VrankRange(width, 2 * width))
     digests = []
 
     def work(own: int, courier: Courier) -> None:
-        worker = Worker(Job(virtual_workers=4))
+        # The first bucket holds a parameter that is never used: only `end_vrank` would launch it.
+        worker = Worker(Job(virtual_workers=2 * width, bucket_bytes=1 << 20))
         worker.reducer.enter(ranges, own, courier)
         first = ranges[own].start
-        worker.reducer.begin_vrank(first, total_weight=4.0)
+        worker.reducer.begin_vrank(first, total_weight=2.0 * width)
         worker.backward(first)
         worker.reducer.discard()
         for _ in range(STEPS):
@@ -141,7 +143,7 @@ def test_a_step_discarded_before_anything_was_sent_is_repeated_over_the_same_lin
         digests.append(worker.digest())
 
     assert not run_workers(FakeNetwork(2), work)
-    assert digests == [train(Job(virtual_workers=4, steps=STEPS), [VrankRange(0, 4)])] * 2
+    assert digests == [train(Job(virtual_workers=2 * width, steps=STEPS), [VrankRange(0, 2 * width)])] * 2
 
 
 def test_late_data_of_a_slow_peer_reach_no_tensor_that_is_used_again(monkeypatch: pytest.MonkeyPatch) -> None:
