@@ -172,6 +172,7 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "leader": lambda fields: f"{fields['worker']} leads",
     "link_broken": lambda fields: f"the link of generation {fields['generation']} broke{_because(fields)}",
     "waiting": _waiting,
+    "orphaned": lambda fields: f"{fields['worker']} lets the job stop and save{_because(fields)}",
     "fenced": lambda fields: f"{fields['worker']} stops by itself{_because(fields)}",
     "told_to_quit": lambda fields: f"{fields['worker']} is told to quit{_because(fields)}",
     "warm_up_skipped": lambda fields: f"{fields['worker']} was not warmed up{_because(fields)}",

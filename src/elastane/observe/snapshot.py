@@ -286,6 +286,8 @@ def _compute_worker(view: JobView, worker: WorkerId, vranks: tuple[int, int] | N
 
 def _describe_activity(view: JobView) -> Iterator[str]:
     current = {member.worker for member in view.current.members} if view.current else set()
+    if not view.agents:
+        yield "no agent runs this job: its workers stop and save before long, and nobody replaces them"
     if view.spec.stop:
         yield "stopping: all workers leave at the next boundary and the state is saved"
     if view.proposal:

@@ -38,6 +38,11 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ("stop_requested", {"grace_s": 30.0}, "asks all workers to stop and save, within 30 s"),
         ("store_trouble", {"error": "busy"}, "the store cannot be used: busy"),
         ("leave_requested", {"worker": "w1", "reason": "SIGTERM"}, "w1 was asked to leave: SIGTERM"),
+        (
+            "orphaned",
+            {"worker": "w1", "reason": "no agent on n0 for 30 s"},
+            "w1 lets the job stop and save: no agent on n0 for 30 s",
+        ),
         ("fenced", {"worker": "w1", "reason": "the lease ran out"}, "w1 stops by itself: the lease ran out"),
         ("told_to_quit", {"worker": "w1", "reason": "cut off"}, "w1 is told to quit: cut off"),
         ("warm_up_skipped", {"worker": "w1", "reason": "no batch"}, "w1 was not warmed up: no batch"),

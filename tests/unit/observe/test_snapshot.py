@@ -95,6 +95,7 @@ TRAINING = JobView(
     leader=A,
     members={A: member(A), B: member(B, committed_step=41)},
     current=topology(2, A, B),
+    agents=frozenset({NodeId("n0")}),
 )
 
 
@@ -159,7 +160,7 @@ def test_a_job_in_steady_training_is_shown_whole() -> None:
 
 
 def test_a_job_that_has_just_been_created_shows_what_is_missing() -> None:
-    snapshot = show(JobView(revision=1, spec=Spec(wanted=2)))
+    snapshot = show(JobView(revision=1, spec=Spec(wanted=2), agents=frozenset({NodeId("n0")})))
     assert (snapshot.phase, snapshot.step, snapshot.workers, snapshot.training) == (
         JobPhase.STARTING,
         0,
@@ -236,6 +237,12 @@ def test_a_stop_that_was_asked_for_is_shown() -> None:
     snapshot = show(replace(TRAINING, spec=Spec(wanted=2, stop=True)))
     assert snapshot.stopping
     assert snapshot.activity == ("stopping: all workers leave at the next boundary and the state is saved",)
+
+
+def test_a_job_that_nobody_runs_says_so() -> None:
+    assert show(replace(TRAINING, agents=frozenset())).activity == (
+        "no agent runs this job: its workers stop and save before long, and nobody replaces them",
+    )
 
 
 def test_waiting_is_shown_until_something_has_moved() -> None:
