@@ -1,4 +1,4 @@
-"""Train a small CNN (BatchNorm, dropout) on scikit-learn's digits: python examples/digits.py, or elastane run."""
+"""Train a small CNN (BatchNorm, dropout) on scikit-learn's digits, alone or under `elastane run`."""
 
 import argparse
 
@@ -22,7 +22,6 @@ digits = load_digits()
 images = torch.tensor(digits.images, dtype=torch.float32).unsqueeze(1) / 16.0
 labels = torch.tensor(digits.target)
 train_set = TensorDataset(images[:1500], labels[:1500])
-test_set = TensorDataset(images[1500:], labels[1500:])
 
 model = nn.Sequential(
     nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
@@ -36,7 +35,7 @@ scheduler = torch.optim.lr_scheduler.OneCycleLR(
 )
 model, optimizer, scheduler = job.prepare(model, optimizer, scheduler)
 
-for epoch in job.epochs(options.epochs):
+for _ in job.epochs(options.epochs):
     model.train()
     for x, y in loader:
         optimizer.zero_grad()

@@ -1,0 +1,1 @@
+"""The demonstration: a job that is resized, shot at and moved, against the same script undisturbed."""
