@@ -177,9 +177,11 @@ class ElasticSession:
 
             courier.submit(send).wait()
         else:
+            # A start may have to begin anew with the state of anybody: it must stay whole until then.
+            in_place = not had_state and topology.mode is not Mode.START
 
             def receive(link: Link) -> None:
-                receive_state(link, state, suppliers=suppliers, in_place=not had_state)
+                receive_state(link, state, suppliers=suppliers, in_place=in_place)
 
             courier.submit(receive).wait()
             captured = state.capture()

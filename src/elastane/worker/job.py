@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from elastane.core.data_order import DataOrder, Tail
 from elastane.model.errors import ConfigError
+from elastane.worker.allocator import keep_freed_memory
 from elastane.worker.bootstrap import running_control
 from elastane.worker.context import current_context, metrics_directory
 from elastane.worker.data import FeedSettings, check_dataset
@@ -84,6 +85,8 @@ class Job:
         self.device = torch_device(context.device) if context else _own_device()
         torch.set_num_threads(threads)
         apply_determinism(determinism, self.device)
+        if self.device.type == "cpu":
+            keep_freed_memory()
         seed_init(seed)
         control = running_control()
         session: Session = (

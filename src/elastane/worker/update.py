@@ -82,6 +82,7 @@ class Update:
         """Replace the user's objects' methods by ones that count."""
         for number, optimizer in enumerate(self._optimizers):
             _replace(optimizer, "step", self._counting_step(number, folding))
+            _replace(optimizer, "zero_grad", _clearing(folding, optimizer.zero_grad))
         for number, scheduler in enumerate(self._schedulers):
             _override_in_class(scheduler, "step", self._counting_schedule(number, folding))
         if self._scaler is not None:
@@ -191,6 +192,15 @@ def _override_in_class(owner: Any, name: str, function: Callable[..., Any]) -> N
 
 def _replace(owner: object, name: str, function: Callable[..., Any]) -> None:
     setattr(owner, name, function)
+
+
+def _clearing(folding: Folding, real: Callable[..., None]) -> Callable[..., None]:
+    def zero_grad(set_to_none: bool = True) -> None:
+        # Every virtual worker begins without gradients, and what it has left behind is not to be touched.
+        if not folding.in_body:
+            real(set_to_none)
+
+    return zero_grad
 
 
 def _refuse_unscale(*_: object, **__: object) -> None:
