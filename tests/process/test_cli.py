@@ -96,10 +96,9 @@ class Shop:
         self.running.append(process)
         return Run(process)
 
-    def wait_for_steps(self, run: Run | None = None) -> None:
+    def wait_for_steps(self, run: Run) -> None:
         """Return when the only job of the home has committed steps; the deadline is that of the test."""
-        if run is not None:
-            run.wait_for("joined")
+        run.wait_for("joined")
         (folder,) = (self.home / "jobs").iterdir()
         while not read_metrics(folder):
             time.sleep(0.02)
@@ -219,7 +218,6 @@ def test_one_interrupt_saves_the_state_and_says_how_to_go_on(shop: Shop) -> None
     assert process.stdout is not None
     while "joined" not in process.stdout.readline():
         continue
-    shop.wait_for_steps()
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert process.returncode == 10, out + err

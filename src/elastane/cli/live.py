@@ -46,7 +46,8 @@ class TerminalView:
         self._console = console
         self._remark = ""
         # Drawn only when `update` brings news: no thread of its own, nothing to race with.
-        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=False)
+        # What is logged meanwhile goes above the picture instead of through it.
+        self._live = Live(console=console, auto_refresh=False, redirect_stdout=False, redirect_stderr=True)
         self._live.start()
 
     def update(self, snapshot: JobSnapshot, now_s: float) -> None:

@@ -33,6 +33,8 @@ EVENT_STYLES = {
     "finished": "bold green",
     "stopped": "bold yellow",
 }
+QUIET_KINDS = frozenset({"proposed", "worker_started"})
+"""Left out of the live view: another event says the same an instant before or after."""
 MAP_CELLS = 32
 """Widest map of virtual workers that fits beside the other columns of an 80-column terminal."""
 
@@ -73,7 +75,8 @@ def render_live(
     parts: list[RenderableType] = [render_head(snapshot, brief=True)]
     if snapshot.workers:
         parts += [Text(), render_workers(snapshot)]
-    events = snapshot.events[-event_lines:] if event_lines > 0 else ()
+    told = [event for event in snapshot.events if event.kind not in QUIET_KINDS]
+    events = told[-event_lines:] if event_lines > 0 else ()
     if events:
         parts += [Text(), render_events(events, zone)]
     if remark:

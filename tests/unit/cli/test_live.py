@@ -25,6 +25,7 @@ def event(kind: str, at_s: float, **fields: Any) -> Event:
 EVENTS = (
     event("leader", 0.0, worker="w1"),
     event("joined", 1.0, worker="w1", generation=1, step=0, latency_s=0.5),
+    event("proposed", 2.0, generation=2, members={"w1": [0, 2], "w2": [2, 4]}, reason="w2 is ready"),
     event("switched", 2.5, generation=2, step=30, stop_s=0.012, workers=2, moved_bytes=0),
 )
 SNAPSHOT = JobSnapshot(
@@ -164,7 +165,7 @@ def test_lines_show_each_event_once_and_progress_now_and_then(capsys: pytest.Cap
     view.update(SNAPSHOT, 11.0)
     view.close()
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [line["kind"] for line in lines] == ["joined", "switched", "progress"]
+    assert [line["kind"] for line in lines] == ["joined", "proposed", "switched", "progress"]
     assert lines[-1] == {
         "kind": "progress",
         "step": 42,
