@@ -35,6 +35,7 @@ class Checker:
         self.reference: dict[int, bytes] = {}
         self.topologies: dict[int, Topology] = {}
         self.commits: dict[int, list[tuple[int, WorkerId]]] = {}
+        self._used: dict[int, tuple[int, ...]] = {}
         self.newest_step = -1
         self.progress_at_s = 0.0
         self._before: JobView | None = None
@@ -92,7 +93,8 @@ class Checker:
 
     def _begin_reference(self, start: Topology) -> None:
         state = self.world.workers[start.suppliers[0]].state
-        if not self.reference:
+        if not self.commits:
+            self.reference = {}
             self.reference[state.step] = state.digest
             order = tuple(range(self.world.virtual_workers))
             for _ in range(self.world.total_steps):
@@ -150,6 +152,7 @@ class Checker:
                 f"step {record.step}, committed by {living}, is committed again in {record.generation}",
             )
         earlier.append((record.generation, worker))
+        self._used[record.step] = record.vranks
 
     def promised(self, worker: WorkerId, proposal: ProposalId) -> None:
         """Check that a promise, which may make a step wait, waits for no newcomer."""
@@ -167,6 +170,14 @@ class Checker:
     def supplies_agree(self, worker: WorkerId, topology: Topology, states: set[State]) -> None:
         """Check the shares of the state that a newcomer is sent."""
         self._check(len(states) == 1, "I4", f"{worker} is sent {states} for {topology.generation}")
+
+    def saved(self, worker: WorkerId, state: State) -> None:
+        """Check the state that is saved of a job that stops."""
+        view = self.world.storage.newest
+        assert view is not None
+        newest = max(self.world.workers[w].standing.gate.committed for w in self._holders(view))
+        right = state.digest == self.reference[state.step] and state.step == newest
+        self._check(right, "I4", f"{worker} saves {state}, and {newest} steps are committed")
 
     def came_to_end(self, worker: WorkerId, state: State) -> None:
         """Check a worker that has come to the end of training."""
@@ -193,8 +204,8 @@ class Checker:
         view = self.world.storage.newest
         assert view is not None
         if view.status.phase is JobPhase.FINISHED:
-            steps = [record.step for record in self.world.metrics]
-            self._check(steps == list(range(self.world.total_steps)), "I6", f"steps written down: {steps}")
+            missing = [s for s in range(self.world.total_steps) if s not in self.commits]
+            self._check(not missing, "I6", f"steps that nobody has committed: {missing}")
             self._check_samples()
         self._check_staffing(view)
 
@@ -203,10 +214,10 @@ class Checker:
         n = self.world.virtual_workers
         order = DataOrder(samples=5 * n * 2 - 1, virtual_workers=n, batch_size=2)
         epochs: dict[int, list[int]] = {}
-        for record in self.world.metrics:
-            epoch, step = divmod(record.step, order.steps_per_epoch)
+        for number, vranks in self._used.items():
+            epoch, step = divmod(number, order.steps_per_epoch)
             positions = epochs.setdefault(epoch, [])
-            for vrank in record.vranks:
+            for vrank in vranks:
                 positions.extend(order.positions(step, vrank))
         for epoch in range(self.world.total_steps // order.steps_per_epoch):
             right = sorted(epochs[epoch]) == list(range(order.samples))

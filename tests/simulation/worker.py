@@ -47,7 +47,7 @@ class Part(NamedTuple):
 
 
 class StepRecord(NamedTuple):
-    """Be what is written down of a committed step."""
+    """Say what a step was that a worker has committed."""
 
     step: int
     generation: int
@@ -97,9 +97,7 @@ class Worker:
         self.standing = self.control.standing
         self.state = State(0, world.initial_digest(worker))
         self.seat: Topology | None = None
-        self.main = False
         self.came_to_end = False
-        self.records: list[StepRecord] = []
 
     def run(self) -> Generator[Any, Any, None]:
         """Be the training activity."""
@@ -197,9 +195,6 @@ class Worker:
         state = compute_next(self.state, vranks)
         record = StepRecord(self.state.step, seat.generation, vranks, state.digest)
         self.state = state
-        self.records.append(record)
-        if self.main:
-            self.world.write_metrics([record])
         self.standing.end_commit()
         self.world.checker.committed(self.me, record)
 
@@ -220,9 +215,6 @@ class Worker:
         self.seat = topology if seated else None
         self.standing.entered(topology)
         self.world.checker.entered(self.me, self.state, topology)
-        self.main = seated and topology.members[0].worker == self.me
-        if self.main or topology.suppliers[0] == self.me:
-            self.world.write_metrics(self.records)
 
     def _move_state(
         self, topology: Topology, end: End | None, *, had_state: bool
@@ -240,7 +232,7 @@ class Worker:
             if end.broken or any(w in end.lost for w in topology.receivers):
                 raise LinkBrokenError(end.broken or "a receiver closed the connection")
             return
-        if not had_state:
+        if not had_state and topology.mode is not Mode.START:
             self.state = MIXTURE
         if self.fate.crash_at == "transfer":
             yield world.transfer_s * world.rng.random()
@@ -252,7 +244,6 @@ class Worker:
     # --- the end ------------------------------------------------------------------------------------
 
     def _stop(self, topology: Topology) -> Generator[Any, Any, None]:
-        self.main = False
         self.seat = None
         self.standing.entered(topology)
         self.world.checker.entered(self.me, self.state, topology)
@@ -266,13 +257,11 @@ class Worker:
         yield from self._enter(due)
 
     def _finish(self) -> Generator[Any, Any, None]:
-        self.main = False
         self.standing.announce_finished()
         while not self.world.rules.may_finish(self.control.view, self.me):
             due = yield from self._await_switch()
             if due is not None:
                 yield from self._enter(due)
-                self.main = False
                 self.standing.announce_finished()
         yield from self._end_job(JobPhase.FINISHED, f"trained {self.state.step} steps")
         self.came_to_end = True

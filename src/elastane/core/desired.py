@@ -114,8 +114,11 @@ def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | s
         return f"{trouble}, and no worker that holds the job's state is left"
     room = desired_members(view) - len(survivors)
     spares = _ready_newcomers(view, current)[: max(0, room)]
+    # A step needs all members: while one has not entered a start, none was taken, and whoever is left may
+    # begin anew with the state that it has itself.
+    begins_anew = current.mode is Mode.START and not view.settled
     return Change(
-        mode=Mode.RECOVERY,
+        mode=Mode.START if begins_anew else Mode.RECOVERY,
         members=_place(view, (survivors + spares)[: view.virtual_workers]),
         leaving=tuple(leavers),
         joining=tuple(spares),

@@ -17,7 +17,7 @@ Rules
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from elastane.model.topology import Mode, Topology
+from elastane.model.topology import Topology
 
 
 class ProposalId(NamedTuple):
@@ -127,8 +127,7 @@ class StepGate:
     def _is_due(self, topology: Topology, step: int) -> bool:
         # A newcomer has no step to finish first. After a failure everybody enters from where he stands:
         # who is a step behind is sent the state.
-        at_once = self.generation == 0 or topology.mode in (Mode.RECOVERY, Mode.START)
-        return at_once or step >= (topology.switch_step or 0)
+        return self.generation == 0 or topology.mode.repairs or step >= (topology.switch_step or 0)
 
     def offer_promise(self, proposal: ProposalId, step: int) -> int | None:
         """Promise not to begin `step`; return None, or the step already begun if it is too late."""
@@ -165,7 +164,7 @@ class StepGate:
         if topology.generation <= self.newest_generation:
             return
         self.promise = None
-        if self.halted and topology.mode is not Mode.RECOVERY:
+        if self.halted and not topology.mode.repairs:
             self.passed_over = topology.generation
         else:
             self.pending = topology

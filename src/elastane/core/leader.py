@@ -179,7 +179,8 @@ def _end(keys: JobKeys, view: JobView, phase: JobPhase, why: str) -> Decision:
 
 def _worth_waiting(view: JobView, change: Change, sight: Sight, settings: LeaderSettings) -> float | None:
     """Return until when it pays to wait for more workers before proposing `change`; None = not at all."""
-    if change.mode not in (Mode.START, Mode.PLANNED) or not change.joining:
+    repairs = view.current is not None and change.mode.repairs
+    if repairs or change.mode is Mode.STOP or not change.joining:
         return None
     wanted = desired_members(view)
     if len(change.members) >= wanted:
@@ -201,7 +202,8 @@ def _pursue(
     sight: Sight,
     settings: LeaderSettings,
 ) -> Decision:
-    if isinstance(change, Change) and change.mode is Mode.RECOVERY and proposal.mode is not Mode.RECOVERY:
+    urgent = view.current is not None and isinstance(change, Change) and change.mode.repairs
+    if urgent and isinstance(change, Change) and not proposal.mode.repairs:
         return _propose(keys, view, change, replaces=True)
     gone = [w for w in proposal.peers if not view.alive(w)]
     if gone:
@@ -212,7 +214,7 @@ def _pursue(
     missing = [w for w in proposal.peers if w not in view.acks]
     if missing and proposal.mode is not Mode.STOP:
         return _await_links(keys, view, proposal, missing, sight, settings)
-    if proposal.mode in (Mode.START, Mode.RECOVERY):
+    if proposal.mode.repairs:
         return _commit_at_once(keys, view, proposal)
     return _agree_on_step(keys, view, proposal, sight, settings)
 
@@ -295,7 +297,7 @@ def _commit_at_once(keys: JobKeys, view: JobView, proposal: Topology) -> Decisio
     step = max(reached.values())
     suppliers = tuple(w for w in proposal.peers if reached.get(w) == step)
     if proposal.mode is Mode.START:
-        suppliers = suppliers[:1]  # they hold the same numbers only once one of them has sent his
+        suppliers = suppliers[:1]  # they hold the same numbers only once one of them has sent its own
     return _commit(keys, view, proposal, step, suppliers)
 
 

@@ -190,11 +190,11 @@ def _follow_current(view: JobView, local: LocalState, gate: StepGate) -> Iterato
         return
     if current.generation > gate.newest_generation:
         yield Accept(current)
-        stuck = gate.halted and current.mode is not Mode.RECOVERY  # the gate will pass over it
+        stuck = gate.halted and not current.mode.repairs  # the gate will pass over it
     else:
         stuck = gate.halted and gate.pending is None
     # Who has halted goes on in a recovery only. The leader hears of it under the generation that it knows as
-    # current: the loss may lie in the one before, or a recovery may have been withdrawn as the trouble passed.
+    # current: the loss may lie in the one before, or a recovery was withdrawn as its trouble had passed.
     if stuck and local.broken < current.generation:
         yield ReportBroken(current.generation)
 
@@ -213,7 +213,7 @@ def _follow_proposal(view: JobView, local: LocalState, gate: StepGate) -> Iterat
     if candidate is None or candidate.proposal != name:
         # A newcomer may see the generation that takes it in and the loss of a peer of it in one view.
         takes_part = view.current is not None and local.worker in view.current.peers
-        if proposal.mode is Mode.RECOVERY and (takes_part or gate.pending is not None):
+        if proposal.mode.repairs and (takes_part or gate.pending is not None):
             yield Halt(proposal.reason)
         yield Connect(proposal)
     else:
@@ -240,9 +240,10 @@ def _acknowledge(
 def _acknowledge_link(
     proposal: Topology, name: ProposalId, local: LocalState, gate: StepGate
 ) -> Iterator[Action]:
-    if proposal.mode is Mode.RECOVERY and gate.halted:
+    if proposal.mode.repairs and gate.halted:
         if gate.halted_at is not None:
-            yield from _once(local, name, Connected(halted_at=gate.halted_at if gate.has_state else None))
+            holds = gate.has_state or proposal.mode is Mode.START
+            yield from _once(local, name, Connected(halted_at=gate.halted_at if holds else None))
     elif proposal.mode is Mode.START:
         yield from _once(local, name, Connected(halted_at=gate.committed))
     else:

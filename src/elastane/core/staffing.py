@@ -452,7 +452,7 @@ def _plan_status(view: JobView, node: NodeState, settings: StaffingSettings) -> 
     busy = {WorkerPhase.PREPARING, WorkerPhase.TRAINING, WorkerPhase.FINISHED}
     if not alive and not node.processes and node.finished:
         return JobStatus(phase=JobPhase.FINISHED, message="all workers came to the end of the script")
-    if view.spec.stop and not _somebody_trains(alive, node):
+    if view.spec.stop and not _somebody_trains(view, alive, node):
         return _stop_without_training(view)
     hopeless = [
         (device, past)
@@ -472,8 +472,10 @@ def _plan_status(view: JobView, node: NodeState, settings: StaffingSettings) -> 
     )
 
 
-def _somebody_trains(alive: Sequence[MemberRecord], node: NodeState) -> bool:
+def _somebody_trains(view: JobView, alive: Sequence[MemberRecord], node: NodeState) -> bool:
     """Tell whether a worker holds the training state, or held it when last seen and may be saving it."""
+    if view.current is not None and any(view.alive(worker) for worker in view.current.peers):
+        return True  # it may be about to enter its first generation
     holders = {WorkerPhase.TRAINING, WorkerPhase.FINISHED}
     own = [p.last_phase for p in node.processes.values()]
     return any(phase in holders for phase in (*own, *(member.phase for member in alive)))

@@ -24,13 +24,18 @@ class Mode(StrEnum):
     """Say why a generation came to be, and so how its members enter it."""
 
     START = "start"
-    """The first generation: everybody waits before the first step."""
+    """The first generation: everybody waits before the first step. One more if it fails before that step."""
     PLANNED = "planned"
     """Scale out, scale in, migrate: all old members enter together at the switch step."""
     RECOVERY = "recovery"
     """Members were lost or cut off: survivors enter from wherever they halted."""
     STOP = "stop"
-    """Everybody leaves at the switch step; the owner of virtual worker 0 saves the state."""
+    """Everybody leaves at the switch step; the first of them that is still there saves the state."""
+
+    @property
+    def repairs(self) -> bool:
+        """Tell whether members enter from wherever they stand, rather than together at a switch step."""
+        return self in (Mode.START, Mode.RECOVERY)
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,6 +15,7 @@ from elastane.model.topology import Mode, Topology
 from elastane.observe.metrics import MetricsLog, MetricsRecord
 from elastane.worker.control import Control
 from elastane.worker.courier import Courier
+from elastane.worker.digest import compute_digest
 from elastane.worker.link import Link
 from elastane.worker.saved import load_state, save_state
 from elastane.worker.session import Seating, Training
@@ -118,8 +119,9 @@ class ElasticSession:
                 self._enter(due)
                 self._write_metrics(main=False)
                 self._standing.announce_finished()
+        digest = compute_digest(self._training.state.capture())
         if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps"):
-            self._control.events.append("finished", worker=self._me, step=step)
+            self._control.events.append("finished", worker=self._me, step=step, digest=digest)
 
     # --- entering a generation ----------------------------------------------------------------------
 
