@@ -9,7 +9,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -94,6 +95,10 @@ class ElasticRun:
 
     def end(self) -> None:
         """End the job and everything of it, at once; harmless if it has ended."""
+        with _uninterrupted():
+            self._end()
+
+    def _end(self) -> None:
         workers = self._find_workers() if self._process.poll() is None else []
         for _ in range(2):  # the first signal asks for a graceful stop, the second for an end at once
             if self._process.poll() is None:
@@ -159,6 +164,16 @@ def find_digest(text: str, where: Path) -> str:
     if not found:
         raise DemoError(f"the script printed no digest; its output is in {where}")
     return str(found[-1])
+
+
+@contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Keep a second Ctrl-C waiting until what the first one began is done."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _spawn(arguments: list[str], output: Path, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:

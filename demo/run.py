@@ -6,22 +6,21 @@ more as plain `python`, and compares every bit. Exit code 0: equal; 1: not, or i
 
 import argparse
 import os
-import shutil
 import signal
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-import msgspec
 from rich.console import Console
-from rich.text import Text
 
-from demo.compare import Cost, Run, compare_runs, compute_costs, compute_step_time_s
+from demo.compare import Run, compare_runs, compute_costs, compute_step_time_s
+from demo.folder import clear_folder, prepare_folder
 from demo.picture import Mark, compute_stretches, draw_picture
 from demo.processes import DemoError, ElasticRun, PlainRun, Script, find_digest, list_devices
+from demo.report import render_costs, save_result, say, tell_verdict
 from demo.story import Deed, Scene, Story, begin_scene, choose_device, choose_mover, choose_victim
-from demo.view import DemoView, render_costs
+from demo.view import DemoView
 from elastane.cli.watch import JobWatch
 from elastane.jobs.registry import log_path
 from elastane.jobs.requests import request_migrate, request_scale
@@ -38,8 +37,6 @@ STEPS_PER_EPOCH = 12
 EPOCHS, QUICK_EPOCHS = 150, 60
 """About 15 s of training on two cores: long enough to be watched. Quick: just enough for all changes."""
 LOOK_S = 0.1
-MARKER = ".elastane-demo"
-"""Tells a folder that an earlier demonstration made, and that the next may empty, from all others."""
 EXIT_INTERRUPTED = 130
 
 
@@ -159,54 +156,6 @@ def make_marks(story: Story) -> list[Mark]:
     ]
 
 
-def prepare_folder(out: Path) -> None:
-    """Make the folder of the results, empty of those of an earlier demonstration.
-
-    Raises:
-        DemoError: it holds something else.
-    """
-    if out.exists() and not (out / MARKER).exists() and (not out.is_dir() or any(out.iterdir())):
-        raise DemoError(f"{out} holds something that no demonstration made; give another folder with --out")
-    clear_folder(out)
-    out.mkdir(parents=True, exist_ok=True)
-    (out / MARKER).touch()
-
-
-def clear_folder(out: Path) -> None:
-    """Delete what a demonstration leaves in its folder while it runs."""
-    for name in ("elastic", "plain"):
-        shutil.rmtree(out / name, ignore_errors=True)
-    for name in ("elastic.log", "demo.png", "result.json"):
-        (out / name).unlink(missing_ok=True)
-
-
-def tell_verdict(console: Console, elastic: Run, plain: Run, differences: Sequence[str]) -> None:
-    """Say whether both runs are equal."""
-    loss = repr(elastic.records[-1].values["loss"])
-    if not differences:
-        console.print(Text(f"state sha256 {elastic.digest}  elastic", style="bold"))
-        console.print(Text(f"state sha256 {plain.digest}  undisturbed", style="bold"))
-        steps = f"{len(elastic.records):,}"
-        console.print(
-            Text(
-                f"EQUAL: state and loss curve, every bit of all {steps} steps (last loss {loss})",
-                style="bold green",
-            )
-        )
-        return
-    console.print(Text("NOT EQUAL:", style="bold red"))
-    for difference in differences:
-        console.print(Text(difference))
-
-
-def save_result(
-    path: Path, digests: Sequence[str], differences: Sequence[str], costs: Sequence[Cost]
-) -> None:
-    """Write what was found as JSON."""
-    result = {"digests": digests, "differences": differences, "costs": costs}
-    path.write_bytes(msgspec.json.format(msgspec.json.encode(result)) + b"\n")
-
-
 def run_demo(out: Path, epochs: int, console: Console) -> int:
     """Carry the demonstration out; return the exit code."""
     prepare_folder(out)
@@ -222,8 +171,8 @@ def run_demo(out: Path, epochs: int, console: Console) -> int:
     console.print(render_costs(costs, restart_s, compute_step_time_s(plain.records)))
     console.print()
     tell_verdict(console, elastic, plain, differences)
-    console.print(Text(f"picture: {out / 'demo.png'}"))
-    console.print(Text(f"look around: elastane show demo --home {out / 'elastic'}"), style="dim")
+    say(console, f"picture: {out / 'demo.png'}")
+    say(console, f"look around: elastane show demo --home {out / 'elastic'}", "dim")
     return 1 if differences else 0
 
 
@@ -240,10 +189,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return run_demo(options.out, QUICK_EPOCHS if options.quick else options.epochs, console)
     except KeyboardInterrupt:
         clear_folder(options.out)
-        console.print(Text("interrupted; everything has been ended", style="yellow"))
+        say(console, "interrupted; everything has been ended", "yellow")
         return EXIT_INTERRUPTED
     except (ElastaneError, OSError) as error:
-        console.print(Text(f"demo: {error}", style="red"))
+        say(console, f"demo: {error}", "red")
         return 1
 
 

@@ -11,10 +11,10 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from demo.compare import Cost
+from demo.compare import compute_costs
 from demo.picture import choose_colour
 from demo.story import Scene
-from elastane.cli.wording import format_duration
+from elastane.cli.wording import format_count, format_duration
 from elastane.observe.metrics import MetricsRecord
 from elastane.observe.snapshot import JobSnapshot
 
@@ -50,7 +50,7 @@ class DemoView:
             # Drawn only when there is news: no thread of its own.
             self._live = Live(console=self._console, auto_refresh=False, redirect_stdout=False)
             self._live.start()
-        self._tell(f"$ {self._elastic_command}")
+        self._tell(f"$ {self._elastic_command}", "elastic")
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -65,21 +65,21 @@ class DemoView:
         """Show the elastic run as it is now."""
         for scene in scenes:
             if scene.command:
-                self._tell(f"{scene.act.title}: $ {scene.command}")
+                self._tell(f"{scene.act.title}: $ {scene.command}", scene.act.deed)
             if scene.done:
-                self._tell(f"    {describe_scene(scene)}")
+                self._tell(f"    {describe_scene(scene, records)}", f"{scene.act.deed}, done")
         self._elastic = Group(
             Text(f"$ {self._elastic_command}", style="bold"),
-            _render_scenes(scenes),
+            _render_scenes(scenes, records),
             Text(),
-            _render_map(snapshot),
-            self._render_progress(records, f"{snapshot.training} worker{'s'[: snapshot.training != 1]}"),
+            *(() if snapshot.phase.ended else (_render_map(snapshot),)),
+            self._render_progress(records, _describe_workers(snapshot)),
         )
         self._draw()
 
     def show_plain(self, records: Sequence[MetricsRecord]) -> None:
         """Show the undisturbed run as it is now."""
-        self._tell(f"$ {self._plain_command}")
+        self._tell(f"$ {self._plain_command}", "plain")
         self._plain = Group(
             Text(f"$ {self._plain_command}", style="bold"), self._render_progress(records, "1 process")
         )
@@ -92,10 +92,10 @@ class DemoView:
             )
             self._live.update(picture, refresh=True)
 
-    def _tell(self, line: str) -> None:
-        """Write a line where there is no live picture, once."""
-        if self._live is None and line not in self._told:
-            self._told.add(line)
+    def _tell(self, line: str, what: str) -> None:
+        """Write a line where there is no live picture, once for each `what`."""
+        if self._live is None and what not in self._told:
+            self._told.add(what)
             self._console.print(Text(line), soft_wrap=True)
 
     def _render_progress(self, records: Sequence[MetricsRecord], who: str) -> RenderableType:
@@ -108,12 +108,12 @@ class DemoView:
         return line
 
 
-def describe_scene(scene: Scene) -> str:
+def describe_scene(scene: Scene, records: Sequence[MetricsRecord]) -> str:
     """Say in a few words what a finished act has cost."""
     joins = [join for change in scene.changes for join in change.joined]
-    stop_s = max((change.stop_s or 0.0 for change in scene.changes), default=0.0)
-    joined = f"{joins[-1].worker} joined in {format_duration(joins[-1].latency_s)}, " if joins else ""
-    return f"{joined}the others stopped for {format_duration(stop_s)}"
+    stop_s = max((cost.stop_s or 0.0 for cost in compute_costs([scene], records)), default=0.0)
+    joined = f", {joins[-1].worker} joined in {format_duration(joins[-1].latency_s)}" if joins else ""
+    return f"training stopped for {format_duration(stop_s)}{joined}"
 
 
 def draw_sparks(losses: Sequence[float], columns: int = SPARK_COLUMNS) -> str:
@@ -128,39 +128,17 @@ def draw_sparks(losses: Sequence[float], columns: int = SPARK_COLUMNS) -> str:
     return "".join(SPARKS[round((value - low) / span * (len(SPARKS) - 1))] for value in logs)
 
 
-def render_costs(costs: Sequence[Cost], restart_s: float, step_s: float) -> RenderableType:
-    """Return what each change cost beside what a stop and restart costs here."""
-    table = Table(
-        box=None,
-        header_style="dim",
-        padding=(0, 3, 0, 0),
-        pad_edge=False,
-        title_justify="left",
-        title_style="bold",
-    )
-    for name in ("CHANGE", "BEFORE STEP", "STOP TIME", "JOIN LATENCY", "STOP AND RESTART"):
-        table.add_column(name, justify="left" if name == "CHANGE" else "right")
-    for cost in costs:
-        table.add_row(
-            cost.what,
-            "" if cost.step is None else str(cost.step),
-            "" if cost.stop_s is None else format_duration(cost.stop_s),
-            "" if cost.join_s is None else format_duration(cost.join_s),
-            f"at least {format_duration(restart_s)}",
-        )
-    note = Text(
-        f"A step takes {format_duration(step_s)} here. Stop and restart: the cold start of the same script "
-        "on this machine until its first step is done; saving and loading a checkpoint would come on top.",
-        style="dim",
-    )
-    return Group(table, note)
+def _describe_workers(snapshot: JobSnapshot) -> str:
+    if snapshot.phase.ended:
+        return snapshot.phase.value
+    return format_count(snapshot.training, "worker")
 
 
-def _render_scenes(scenes: Sequence[Scene]) -> RenderableType:
+def _render_scenes(scenes: Sequence[Scene], records: Sequence[MetricsRecord]) -> RenderableType:
     lines = []
     for scene in scenes:
         if scene.done:
-            mark, style, more = "✓", "green", describe_scene(scene)
+            mark, style, more = "✓", "green", describe_scene(scene, records)
         elif scene.command:
             mark, style, more = "▶", "yellow", scene.command
         else:

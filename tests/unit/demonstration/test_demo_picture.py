@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from demo.compare import Cost
 from demo.picture import (
     COLOURS,
     Mark,
@@ -13,7 +12,7 @@ from demo.picture import (
     draw_picture,
 )
 from demo.story import Act, Deed, Scene
-from demo.view import DemoView, describe_scene, draw_sparks, render_costs
+from demo.view import DemoView, describe_scene, draw_sparks
 from demo_jobs import make_change, make_join, make_record, make_snapshot, make_worker
 from rich.console import Console
 
@@ -72,7 +71,7 @@ def test_a_picture_is_written(tmp_path: Path) -> None:
 def test_a_finished_act_tells_what_it_cost() -> None:
     scene = Scene(act=Act(deed=Deed.SCALE_OUT, title="out", at=0.0), done=True)
     scene.changes = (make_change(2, "planned", joined=(make_join("w2", 0.25),), stop_s=0.004),)
-    assert describe_scene(scene) == "w2 joined in 250 ms, the others stopped for 4 ms"
+    assert describe_scene(scene, RECORDS) == "training stopped for 4 ms, w2 joined in 250 ms"
 
 
 def test_without_a_terminal_each_act_is_told_once_and_once_more_when_done() -> None:
@@ -89,7 +88,7 @@ def test_without_a_terminal_each_act_is_told_once_and_once_more_when_done() -> N
     assert console.export_text().splitlines() == [
         "$ elastane run train.py",
         "scale in to 1 worker: $ elastane scale demo 1",
-        "    the others stopped for 1 ms",
+        "    training stopped for 1 ms",
         "$ python train.py",
     ]
 
@@ -103,10 +102,3 @@ def test_on_a_terminal_both_runs_are_in_one_picture() -> None:
     assert all(
         part in shown for part in ("elastane run train.py", "python train.py", "48/48", "1 worker", "w1")
     )
-
-
-def test_costs_stand_beside_that_of_a_restart() -> None:
-    console = Console(record=True, width=120)
-    console.print(render_costs([Cost(what="scale in", step=7, stop_s=0.002, join_s=None)], 3.0, 0.01))
-    row = console.export_text().splitlines()[1]
-    assert row.split() == ["scale", "in", "7", "2", "ms", "at", "least", "3.0", "s"]
