@@ -89,6 +89,11 @@ class ElasticRun:
         """Return what the command has written."""
         return self._output.read_text(errors="replace").strip() if self._output.exists() else ""
 
+    @property
+    def running(self) -> bool:
+        """Tell whether the command has not ended."""
+        return self._process.poll() is None
+
     def wait(self) -> int:
         """Return the command's exit code once it has ended."""
         return self._process.wait()

@@ -9,7 +9,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -36,8 +36,17 @@ STEPS_PER_EPOCH = 12
 """1500 samples in steps of 4 virtual workers with 32 each, the last one short."""
 EPOCHS, QUICK_EPOCHS = 150, 60
 """About 15 s of training on two cores: long enough to be watched. Quick: just enough for all changes."""
+ATTEMPTS = 4
+"""Each with twice the epochs of the one before."""
 LOOK_S = 0.1
 EXIT_INTERRUPTED = 130
+
+
+Play = Callable[[Path, Script, Story, Console], tuple[Run, Run, float, Path]]
+
+
+class CutShortError(DemoError):
+    """Report that the training was too short for the story."""
 
 
 class Stage:
@@ -52,20 +61,22 @@ class Stage:
         """Follow the job to its end.
 
         Raises:
-            DemoError: it failed, or ended before the story did.
+            CutShortError: it ended before the story did.
+            DemoError: it failed.
         """
         store, info = self._run.open_store()
         with store:
             watch = JobWatch(store, info)
             tail, records = MetricsTail(Path(info.directory)), list[MetricsRecord]()
             while True:
+                abandoned = not self._run.running
                 snapshot = watch.look()
                 records += tail.poll()
                 scene = self.story.turn(snapshot)
                 if scene is not None:
                     self._begin(scene, snapshot, store, info)
                 self._view.show_elastic(snapshot, self.story.scenes, records)
-                if snapshot.phase.ended:
+                if snapshot.phase.ended or abandoned:
                     break
                 time.sleep(LOOK_S)
         self._run.wait()
@@ -97,7 +108,9 @@ class Stage:
             )
         if not self.story.over:
             missing = ", ".join(scene.act.title for scene in self.story.scenes if not scene.done)
-            raise DemoError(f"training ended before all was done to it ({missing}); give it more --epochs")
+            raise CutShortError(
+                f"training ended before all was done to it ({missing}); give it more --epochs"
+            )
 
 
 def run_plain(run: PlainRun, view: DemoView) -> None:
@@ -144,6 +157,27 @@ def play_both(out: Path, script: Script, story: Story, console: Console) -> tupl
     return ours, theirs, theirs.records[0].at_s - plain.started_at_s, directory
 
 
+def play_whole(
+    out: Path, epochs: int, console: Console, play: Play = play_both
+) -> tuple[Story, tuple[Run, Run, float, Path]]:
+    """Run the script both ways, with more epochs if this machine trains too fast for the whole story.
+
+    Raises:
+        DemoError: it could not be carried out.
+    """
+    for longer in range(ATTEMPTS):
+        prepare_folder(out)
+        count = epochs * 2**longer
+        story = Story(count * STEPS_PER_EPOCH)
+        try:
+            return story, play(out, Script(path=SCRIPT, arguments=("--epochs", str(count))), story, console)
+        except CutShortError as error:
+            if longer == ATTEMPTS - 1:
+                raise
+            say(console, f"{error}: once more with {2 * count}", "yellow")
+    raise AssertionError("the last attempt returns or raises")
+
+
 def make_marks(story: Story) -> list[Mark]:
     """Return what the picture says of each change."""
     return [
@@ -158,10 +192,7 @@ def make_marks(story: Story) -> list[Mark]:
 
 def run_demo(out: Path, epochs: int, console: Console) -> int:
     """Carry the demonstration out; return the exit code."""
-    prepare_folder(out)
-    script = Script(path=SCRIPT, arguments=("--epochs", str(epochs)))
-    story = Story(epochs * STEPS_PER_EPOCH)
-    elastic, plain, restart_s, directory = play_both(out, script, story, console)
+    story, (elastic, plain, restart_s, directory) = play_whole(out, epochs, console)
     differences = compare_runs(elastic, plain)
     costs = compute_costs(story.scenes, elastic.records)
     stretches = compute_stretches(list(read_events(directory)), len(elastic.records))
@@ -183,6 +214,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=EPOCHS, help=f"epochs of each run [{EPOCHS}]")
     parser.add_argument("--quick", action="store_true", help="as few epochs as will do")
     options = parser.parse_args(arguments)
+    if options.epochs < 1:
+        parser.error(f"--epochs {options.epochs}: at least 1 is needed")
     console = Console(highlight=False)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
