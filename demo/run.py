@@ -108,9 +108,7 @@ class Stage:
             )
         if not self.story.over:
             missing = ", ".join(scene.act.title for scene in self.story.scenes if not scene.done)
-            raise CutShortError(
-                f"training ended before all was done to it ({missing}); give it more --epochs"
-            )
+            raise CutShortError(f"training was too short for the whole story (missing: {missing})")
 
 
 def run_plain(run: PlainRun, view: DemoView) -> None:
@@ -174,7 +172,7 @@ def play_whole(
         except CutShortError as error:
             if longer == ATTEMPTS - 1:
                 raise
-            say(console, f"{error}: once more with {2 * count}", "yellow")
+            say(console, f"{error}: once more with {2 * count} epochs", "yellow")
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -6,7 +6,7 @@ import pytest
 from demo.compare import Run
 from demo.picture import Mark
 from demo.processes import Script
-from demo.run import CutShortError, main, make_marks, play_whole
+from demo.run import CutShortError, Play, main, make_marks, play_whole
 from demo.story import Story
 from demo_jobs import make_change
 from rich.console import Console
@@ -14,7 +14,7 @@ from rich.console import Console
 RUN = Run(digest="a", records=())
 
 
-def play_if_longer_than(epochs: int, asked: list[int]):
+def play_if_longer_than(epochs: int, asked: list[int]) -> Play:
     def play(out: Path, script: Script, story: Story, console: Console) -> tuple[Run, Run, float, Path]:
         asked.append(int(script.arguments[-1]))
         if asked[-1] <= epochs:
@@ -32,8 +32,8 @@ def test_a_training_too_short_for_the_story_is_repeated_with_twice_the_epochs(tm
     assert story.total_steps == 40 * 12
     assert result == (RUN, RUN, 1.0, tmp_path / "out")
     assert console.export_text().splitlines() == [
-        "too short: once more with 20",
-        "too short: once more with 40",
+        "too short: once more with 20 epochs",
+        "too short: once more with 40 epochs",
     ]
 
 
