@@ -215,9 +215,9 @@ class World:
     def log(self, worker: str) -> str:
         return log_path(Path(self.info.directory), worker).read_text()
 
-    def end(self) -> JobStatus | BaseException:
-        """Wait for the agent's end and return what came of it."""
-        self.thread.join(DEADLINE_S)
+    def end(self, patience: float = 1.0) -> JobStatus | BaseException:
+        """Wait for the agent's end, for so many deadlines, and return what came of it."""
+        self.thread.join(patience * DEADLINE_S)
         assert self.result, "the agent did not end"
         self.store.close()
         return self.result[0]

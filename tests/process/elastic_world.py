@@ -70,9 +70,9 @@ def begin_job(home: Path, *arguments: str, workers: int = 1, **spec: object) -> 
     )
 
 
-def end_job(world: World) -> Outcome:
+def end_job(world: World, patience: float = 1.0) -> Outcome:
     """Wait for the end and return what came of the job; fail if it did not finish."""
-    status = world.end()
+    status = world.end(patience)
     assert isinstance(status, JobStatus), status
     logs = "".join(p.read_text() for p in sorted((Path(world.info.directory) / "logs").glob("w*.log")))
     assert status.phase is JobPhase.FINISHED, (status, logs)
@@ -84,15 +84,15 @@ def switches(world: World) -> list[Event]:
     return [e for e in world.events("switched") if e.fields["generation"] > 1]
 
 
+def last_step(world: World) -> int:
+    """Return the number of the newest step that is written down; -1 if there is none."""
+    records = read_metrics(Path(world.info.directory))
+    return records[-1].step if records else -1
+
+
 def wait_for_step(world: World, step: int) -> None:
     """Wait until the job has committed `step` steps."""
-    directory = Path(world.info.directory)
-
-    def reached() -> bool:
-        records = read_metrics(directory)
-        return bool(records) and records[-1].step >= step - 1
-
-    wait_for(f"step {step}", reached)
+    wait_for(f"step {step}", lambda: last_step(world) >= step - 1)
 
 
 def random_plan(seed: int, changes: int, most: int) -> list[int]:

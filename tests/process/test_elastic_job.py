@@ -10,6 +10,7 @@ from elastic_world import (
     as_flag,
     begin_job,
     end_job,
+    last_step,
     random_plan,
     run_alone,
     switches,
@@ -27,13 +28,19 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
     return run_alone(tmp_path_factory.mktemp("alone"))
 
 
-def begin_patient_job(folder: Path, workers: int = 1) -> tuple[World, Outcome]:
+def begin_patient_job(folder: Path, *flags: str, workers: int = 1) -> tuple[World, Outcome]:
     """Start a job that trains slowly until it is told to hurry, and return what it must come to."""
-    size = ("--samples", "2011", "--epochs", "4")
+    size = ("--samples", "4011", "--epochs", "4", *flags)
     expected = run_alone(folder / "alone", *size)
     marks = folder / "marks"
     marks.mkdir()
     return begin_job(folder / "elastic", *size, "--marks", str(marks), workers=workers), expected
+
+
+def check_reached(plan: list[int], job: World) -> None:
+    """Check that all numbers of workers were reached in turn; joiners not ready together add more."""
+    counts = iter(e.fields["workers"] for e in switches(job))
+    assert all(wanted in counts for wanted in plan)
 
 
 def go_and_end(job: World, folder: Path) -> Outcome:
@@ -62,18 +69,18 @@ def test_twenty_random_changes_within_one_epoch_change_nothing(tmp_path: Path) -
     with nothing_left_behind():
         job = begin_job(tmp_path / "elastic", *size, "--plan", as_flag(plan))
         assert end_job(job) == expected
-    assert [e.fields["workers"] for e in switches(job)] == plan
+    check_reached(plan, job)
     assert not job.events("link_broken")
 
 
 def test_changes_across_epoch_borders_change_nothing(tmp_path: Path) -> None:
-    size = ("--samples", "49", "--epochs", "120")  # three steps an epoch, the last with short batches
+    size = ("--samples", "49", "--epochs", "300")  # three steps an epoch, the last with short batches
     plan = random_plan(seed=5, changes=12, most=4)
     expected = run_alone(tmp_path / "alone", *size)
     with nothing_left_behind():
         job = begin_job(tmp_path / "elastic", *size, "--plan", as_flag(plan))
         assert end_job(job) == expected
-    assert [e.fields["workers"] for e in switches(job)] == plan
+    check_reached(plan, job)
     assert {e.fields["step"] % 3 for e in switches(job)} == {0, 1, 2}
 
 
@@ -125,3 +132,58 @@ def test_workers_killed_in_the_middle_of_a_step_cost_no_bit(tmp_path: Path) -> N
         job = begin_job(tmp_path / "elastic", *size, *flags, workers=3)
         assert end_job(job) == expected
     assert len(job.events("worker_exited", code=-9)) == 4
+
+
+@pytest.mark.parametrize(("fault", "event"), [("crash", "script_failed"), ("differ", "script_failed")])
+def test_a_joiner_that_fails_costs_the_others_nothing_but_a_log_line(
+    tmp_path: Path, fault: str, event: str
+) -> None:
+    with nothing_left_behind():
+        job, expected = begin_patient_job(tmp_path, "--joiner", fault)
+        job.wait_event("joined")
+        request_scale(job.store, job.info.job, 2)
+        failed = job.wait_event(event)
+        assert failed.fields["ends_job"] is False
+        request_scale(job.store, job.info.job, 1)
+        assert go_and_end(job, tmp_path) == expected
+    assert switches(job) == []
+    assert not job.events("link_broken")
+
+
+@pytest.mark.parametrize("fault", ["hang", "slow"])
+def test_nobody_waits_for_a_joiner_that_hangs_or_is_slow(tmp_path: Path, fault: str) -> None:
+    with nothing_left_behind():
+        job, expected = begin_patient_job(tmp_path, "--joiner", fault)
+        job.wait_event("joined")
+        request_scale(job.store, job.info.job, 2)
+        joiner = job.wait_event("worker_started", count=2).fields["worker"]
+        step = last_step(job)
+        wait_for_step(job, step + 20)
+        assert switches(job) == []
+        if fault == "slow":
+            job.wait_event("joined", worker=joiner)
+        else:
+            request_scale(job.store, job.info.job, 1)
+            job.wait_event("worker_exited", worker=joiner)
+        assert go_and_end(job, tmp_path) == expected
+
+
+def test_a_hundred_changes_leave_processes_threads_descriptors_and_the_store_as_they_were(
+    tmp_path: Path,
+) -> None:
+    plan = [2, 1] * 50
+    counts = tmp_path / "inventory"
+    size = ("--samples", "24011", "--epochs", "1")
+    with nothing_left_behind():
+        job = begin_job(tmp_path / "job", *size, "--plan", as_flag(plan), "--inventory", str(counts))
+        end_job(job, patience=5)
+    check_reached(plan, job)
+    held = [tuple(map(int, line.split())) for line in counts.read_text().splitlines()]
+    alone = held[::2]  # as a lone worker, before each scale-out
+    threads, descriptors, memory_mb = zip(*alone, strict=True)
+    assert max(threads[5:]) <= threads[2]
+    assert max(descriptors[5:]) <= descriptors[2]
+    assert (
+        memory_mb[-1] - memory_mb[5] < 20
+    )  # what the allocators keep; a leaked link takes more in 50 rounds
+    assert (tmp_path / "job" / "store.db").stat().st_size < 2 << 20

@@ -12,6 +12,7 @@ import signal
 import time
 from pathlib import Path
 
+import psutil
 import torch
 from torch import nn
 from torch.nn import functional as F
@@ -29,6 +30,8 @@ parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--plan", type=json.loads, default=[], help="numbers of workers to ask for, in turn")
 parser.add_argument("--deaths", type=json.loads, default=[], help="virtual workers whose owners die, in turn")
+parser.add_argument("--inventory", default="", help="file for what this process holds after each change")
+parser.add_argument("--joiner", default="", help="what a worker that joins does: crash, hang, slow, differ")
 parser.add_argument("--marks", default="", help="folder: a file for each death, and `go` when to hurry")
 options = parser.parse_args()
 
@@ -44,6 +47,17 @@ class Noisy(Dataset):
         return clean + 0.1 * torch.randn(8) + 0.01 * random.random(), index % 4
 
 
+control = running_control()
+joins = control is not None and control.view.current is not None
+if joins and options.joiner == "crash":
+    raise ValueError("this joiner is broken")
+if joins and options.joiner == "hang":
+    time.sleep(3600)
+if joins and options.joiner == "slow":
+    time.sleep(3)
+if joins and options.joiner == "differ":
+    options.width += 1
+
 job = elastane.Job(virtual_workers=options.virtual_workers, seed=3)
 model = nn.Sequential(
     nn.Linear(8, options.width),
@@ -56,7 +70,6 @@ loader = job.loader(Noisy(), batch_size=5, num_workers=options.num_workers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=options.epochs * len(loader))
 model, optimizer, scheduler = job.prepare(model, optimizer, scheduler, clip_grad_norm=5.0)
-control = running_control()
 pending = list(options.plan)
 asked_at = [-10]
 
@@ -68,6 +81,15 @@ def settled(workers: int) -> bool:
     return view.proposal is None and present and len(seating.ranges) == workers
 
 
+def take_inventory() -> None:
+    """Write down how many threads and descriptors this process holds, and its memory in MB."""
+    if options.inventory:
+        process = psutil.Process()
+        counts = (process.num_threads(), process.num_fds(), process.memory_info().rss >> 20)
+        with open(options.inventory, "a") as file:
+            file.write(" ".join(map(str, counts)) + "\n")
+
+
 def ask() -> bool:
     """Ask for the plan's next number of workers once the last one is reached; tell whether one is open."""
     if not options.plan or not job.is_main or not settled(control.view.spec.wanted):
@@ -75,6 +97,7 @@ def ask() -> bool:
     if pending and job.step > asked_at[-1] + job.step % 5:
         asked_at.append(job.step)
         wanted = pending.pop(0)
+        take_inventory()
         control.post(lambda store: requests.request_scale(store, control.context.job, wanted))
     return bool(pending)
 
@@ -104,7 +127,7 @@ for _ in job.epochs(options.epochs):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
         if control is not None:
-            time.sleep(0.1 if busy(number % job._trainer.seating.vranks.width) else 0.0)
+            time.sleep(0.05 if busy(number % job._trainer.seating.vranks.width) else 0.0)
         optimizer.step()
         scheduler.step()
         job.log(loss=loss, lr=optimizer.param_groups[0]["lr"])

@@ -12,6 +12,7 @@ from rich.live import Live
 from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, format_rates, format_values, render_live
 from elastane.cli.wording import describe_line, format_count
+from elastane.model.ids import WorkerId
 from elastane.observe.events import summarise
 from elastane.observe.snapshot import JobSnapshot
 
@@ -28,6 +29,9 @@ class View(Protocol):
 
     def update(self, snapshot: JobSnapshot, now_s: float) -> None:
         """Show the job as it is now; `now_s` is a monotonic clock."""
+
+    def show_output(self, worker: WorkerId, line: str) -> None:
+        """Show a line that the script printed."""
 
     def say(self, text: str) -> None:
         """Say something to the person who watches, until something else is said; "" = nothing more."""
@@ -55,6 +59,11 @@ class TerminalView:
         room = self._console.height - HEAD_LINES - len(snapshot.workers) - len(snapshot.activity)
         picture = render_live(snapshot, max(0, min(EVENT_LINES, room)), self._remark)
         self._live.update(picture, refresh=True)
+
+    def show_output(self, worker: WorkerId, line: str) -> None:
+        """Print the line above the picture, as it is."""
+        del worker
+        self._console.print(line, markup=False, highlight=False, emoji=False)
 
     def say(self, text: str) -> None:
         """Show `text` below the picture from the next update on."""
@@ -87,6 +96,10 @@ class LineView:
         elif now_s >= self._progress_at_s and snapshot.rates is not None:
             self._progress_at_s = now_s + PROGRESS_INTERVAL_S
             self._write_progress(snapshot)
+
+    def show_output(self, worker: WorkerId, line: str) -> None:
+        """Write the line as it is."""
+        self._out.stream({"kind": "output", "worker": worker, "line": line}, line)
 
     def say(self, text: str) -> None:
         """Write `text` to standard error, once however often it is said."""

@@ -23,6 +23,7 @@ from elastane.agent.settings import AgentPlace, AgentSettings, WorkerSettings
 from elastane.cli.home import Home
 from elastane.cli.live import LineView, View, open_view
 from elastane.cli.output import Output
+from elastane.cli.script_output import ScriptOutput
 from elastane.cli.watch import JobWatch
 from elastane.model.errors import StateFileError, StoreError
 from elastane.model.ids import DeviceId, NodeId
@@ -143,14 +144,15 @@ class ViewThread(threading.Thread):
         try:
             with open_store(self._home.store_url) as store:
                 watch = JobWatch(store, self._info)
+                output = ScriptOutput(Path(self._info.directory), self._view.show_output)
                 while not self._done.wait(self._interval_s):
-                    self._update(watch)
-                self._update(watch)
+                    output.update(self._update(watch))
+                output.update(self._update(watch), last=True)
         except (StoreError, OSError) as error:
             # A closed terminal, or a store in trouble, of which the agent tells: the job goes on.
             log.warning("the job is no longer shown: %s", error)
 
-    def _update(self, watch: JobWatch) -> None:
+    def _update(self, watch: JobWatch) -> JobSnapshot:
         snapshot = watch.look()
         if snapshot.stopping:
             self._view.say(
@@ -159,6 +161,7 @@ class ViewThread(threading.Thread):
         elif snapshot.phase.ended:
             self._view.say("")
         self._view.update(snapshot, time.monotonic())
+        return snapshot
 
     def finish(self) -> None:
         """Show the job a last time and give the terminal back."""

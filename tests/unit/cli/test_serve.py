@@ -35,6 +35,9 @@ class RecordingView:
         self.shown = threading.Event()
         self._error = error
 
+    def show_output(self, worker: str, line: str) -> None:
+        raise AssertionError(f"{worker} printed {line}: these jobs have no workers")
+
     def update(self, snapshot: JobSnapshot, now_s: float) -> None:
         del now_s
         self.phases.append(snapshot.phase)
