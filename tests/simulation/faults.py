@@ -56,7 +56,7 @@ def choose_weather(rng: Random) -> Weather:
 
 def choose_fate(rng: Random, bad_start: float) -> Fate:
     """Return how a worker starts."""
-    lag_s = 0.0 if rng.random() < 0.5 else rng.random() * (0.05 if rng.random() < 0.9 else 0.5)
+    lag_s = 0.0 if rng.random() < 0.5 else rng.random() * (0.05 if rng.random() < 0.9 else 0.2)
     start_s, prepare_s = 0.02 + rng.random() * 0.3, 0.02 + rng.random() * 0.5
     if rng.random() >= bad_start:
         return Fate(start_s=start_s, prepare_s=prepare_s, lag_s=lag_s)

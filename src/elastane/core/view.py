@@ -53,9 +53,14 @@ class JobView:
 
     @property
     def settled(self) -> bool:
-        """Tell whether all living members of the current generation (in a stop: leavers) have entered it."""
-        current = self.current
-        return current is None or all(self.has_entered(w) for w in current.awaited if self.alive(w))
+        """Tell whether all living members of the current generation (in a stop: leavers) have entered it.
+
+        A generation of which nobody lives is not settled, and never will be.
+        """
+        if self.current is None:
+            return True
+        living = [w for w in self.current.awaited if self.alive(w)]
+        return bool(living) and all(self.has_entered(w) for w in living)
 
     @property
     def virtual_workers(self) -> int:

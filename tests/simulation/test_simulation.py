@@ -1,0 +1,171 @@
+"""Two thousand seeded worlds keep all invariants; rules broken on purpose are noticed."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from elastane.core.gate import ProposalId, StepGate
+from elastane.core.leader import Decision, Sight
+from elastane.core.member import Acknowledge, Action, Halt, LinkPhase, LocalState, Quit
+from elastane.core.view import JobView
+from elastane.model.ids import WorkerId
+from elastane.model.records import Connected, Promised
+from elastane.model.topology import Mode
+
+from .run import describe_failure, run_seed, run_seeds
+from .world import Rules, World
+
+WORLDS = 2000
+CHUNK = 50
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize("first", range(0, WORLDS, CHUNK))
+def test_worlds_keep_all_invariants(first: int) -> None:
+    assert run_seeds(range(first, first + CHUNK)) == []
+
+
+def test_a_seed_gives_the_same_world_again() -> None:
+    assert run_seed(11) == run_seed(11)
+
+
+def test_a_world_does_not_depend_on_the_hash_seed() -> None:
+    program = "from tests.simulation.run import run_seed; print([run_seed(s).digest for s in range(20, 32)])"
+
+    def digests(hash_seed: str) -> str:
+        environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+        command = [sys.executable, "-c", program]
+        return subprocess.run(
+            command, cwd=ROOT, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert digests("1") == digests("2")
+
+
+def test_a_failed_world_names_the_command_that_replays_it() -> None:
+    outcome = replace(run_seed(3), violation="I1: broken")
+    line = "I1: broken   [python -m tests.simulation.run --seed 3 --verbose]"
+    assert describe_failure(outcome) == line
+
+
+# --- rules broken on purpose -----------------------------------------------------------------------
+
+
+class HastyLeader(Rules):
+    """Do not wait for promises."""
+
+    def decide(self, view: JobView, sight: Sight) -> Decision:
+        proposal, current = view.proposal, view.current
+        if proposal is not None and current is not None and proposal.switch_step is not None:
+            promises = {m.worker: Promised(step=proposal.switch_step) for m in current.members}
+            view = replace(view, acks={**view.acks, **promises})
+        return super().decide(view, sight)
+
+
+class DeafMember(Rules):
+    """Do not halt before saying how many steps are committed."""
+
+    def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
+        actions = tuple(a for a in super().react(view, local, gate) if not isinstance(a, Halt))
+        candidate, proposal = local.candidate, view.proposal
+        if proposal is None or candidate is None or proposal.mode is not Mode.RECOVERY:
+            return actions
+        ack = Connected(halted_at=gate.committed if gate.has_state else None)
+        connected = candidate.phase is LinkPhase.CONNECTED and candidate.proposal == ProposalId.of(proposal)
+        if connected and local.acked != (candidate.proposal, ack):
+            return (Acknowledge(candidate.proposal, ack),)
+        return tuple(a for a in actions if not isinstance(a, Acknowledge))
+
+
+class HurriedLeaver(Rules):
+    """Go as soon as the own seat is given up."""
+
+    def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
+        if gate.generation and not gate.seated:
+            return (Quit("left"),)
+        return super().react(view, local, gate)
+
+
+class HurriedFinisher(Rules):
+    """Go as soon as the own training has come to its end."""
+
+    def may_finish(self, view: JobView, worker: WorkerId) -> bool:
+        return True
+
+
+class LoneSaver(Rules):
+    """Save the state of a stopping job without looking where the others stand."""
+
+    def may_save(self, view: JobView, worker: WorkerId, gate: StepGate) -> bool:
+        return view.current is not None and view.current.mode is Mode.STOP
+
+
+class UnfencedWorker(Rules):
+    """Train on whatever has become of the lease."""
+
+    fences = False
+
+
+class Usurper(Rules):
+    """Write without asking who leads."""
+
+    guards = False
+
+
+class ForgetfulLeader(Rules):
+    """Decide on a picture that lacks what was written last."""
+
+    awaits_own_writes = False
+
+
+class ImpatientLeader(Rules):
+    """Begin a switch while somebody has yet to enter the generation before."""
+
+    def decide(self, view: JobView, sight: Sight) -> Decision:
+        current = view.current
+        if current is not None:
+            members = {w: _entered(m, current.generation) for w, m in view.members.items()}
+            view = replace(view, members=members)
+        return super().decide(view, sight)
+
+
+class SeatsTheUnconnected(Rules):
+    """Ask for promises before the newcomers have connected."""
+
+    def decide(self, view: JobView, sight: Sight) -> Decision:
+        proposal = view.proposal
+        if proposal is not None and proposal.mode is Mode.PLANNED:
+            view = replace(view, acks={**dict.fromkeys(proposal.peers, Connected()), **view.acks})
+        return super().decide(view, sight)
+
+
+def _entered(member: object, generation: int) -> object:
+    from msgspec import structs
+
+    return structs.replace(member, generation=generation)
+
+
+@pytest.mark.parametrize(
+    ("rules", "invariants"),
+    [
+        (HastyLeader, {"I2", "I4", "hash", "I7"}),
+        (DeafMember, {"I2", "I4"}),
+        (HurriedLeaver, {"I4", "I7"}),
+        (HurriedFinisher, {"I7", "hash"}),
+        (LoneSaver, {"I4", "I7"}),
+        (UnfencedWorker, {"I5"}),
+        (Usurper, {"I9"}),
+        (ForgetfulLeader, {"I1", "I7"}),
+        (ImpatientLeader, {"I7", "I4"}),
+        (SeatsTheUnconnected, {"I8"}),
+    ],
+)
+def test_the_simulation_notices_broken_rules(rules: Callable[[], Rules], invariants: set[str]) -> None:
+    outcomes = (World(seed, rules()).run() for seed in range(WORLDS))
+    noticed = next((o.violation for o in outcomes if o.violation), "nothing")
+    assert noticed.partition(":")[0] in invariants
