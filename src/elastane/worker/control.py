@@ -107,6 +107,7 @@ class Control:
         self._agent_seen_s = time.monotonic()
         self._explained: tuple[str, float] | None = None
         self._calls: SimpleQueue[tuple[Callable[[Store], object], Future[object]]] = SimpleQueue()
+        self.at_leave: list[Callable[[], None]] = []
         self._ending = False
         self._started: Future[None] = Future()
         self._thread = threading.Thread(target=self._run, name="elastane-control", daemon=True)
@@ -177,6 +178,8 @@ class Control:
 
     def leave(self) -> None:
         """Give up the lease, and with it the record and the leadership; the thread ends."""
+        for close in self.at_leave:
+            close()
         self._ending = True
         self._wake.set()
         self._thread.join(EXIT_GRACE_S)

@@ -34,6 +34,8 @@ class ElasticSession:
 
     def __init__(self, control: Control) -> None:
         self._control = control
+        # Whatever ends the script, the steps it has committed are written down.
+        control.at_leave.append(lambda: self._write_metrics(main=False))
         self._standing = control.standing
         self._me = control.context.worker
         self._directory = Path(control.context.directory)
