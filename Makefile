@@ -1,5 +1,6 @@
 # Both commands of the README, and those for developers, set up everything they need.
-# Variables: PYTHON (the interpreter to build .venv with), WORKERS (parallel test processes).
+# Variables: PYTHON (the interpreter to build .venv with), WORKERS (parallel test processes), TORCH_INDEX (where
+# to take torch from: https://download.pytorch.org/whl/cpu has builds without CUDA, a tenth of the size).
 
 PYTHON ?= python3
 WORKERS ?= 2
@@ -41,5 +42,5 @@ clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .import_linter_cache demo-out bench-out
 
 $(STAMP): pyproject.toml constraints.txt scripts/setup.sh
-	@PYTHON=$(PYTHON) VENV=$(VENV) sh scripts/setup.sh
+	@PYTHON=$(PYTHON) VENV=$(VENV) TORCH_INDEX=$(TORCH_INDEX) sh scripts/setup.sh
 	@touch $(STAMP)

@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make the virtual environment that the Makefile's targets run in: once, and again when its inputs change.
-# Says in one line what is missing if this machine cannot.
+# Says in one line what is missing if this machine cannot. TORCH_INDEX: a package index to take torch from, for
+# example one that has builds without CUDA.
 set -eu
 PYTHON=${PYTHON:-python3}
 VENV=${VENV:-.venv}
@@ -26,5 +27,6 @@ fi
 [ -x "$VENV/bin/python" ] || "$PYTHON" -m venv "$VENV"
 echo "installing elastane and the tools of its tests into $VENV (a minute or two, once)"
 # torch first and by itself: the exact pin keeps pip from looking at other builds of it.
-"$VENV/bin/pip" install --quiet --disable-pip-version-check "$(grep '^torch==' constraints.txt)"
+"$VENV/bin/pip" install --quiet --disable-pip-version-check ${TORCH_INDEX:+--index-url "$TORCH_INDEX"} \
+    "$(grep '^torch==' constraints.txt)"
 "$VENV/bin/pip" install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'

@@ -48,6 +48,18 @@ def test_every_python_block_is_python(path: Path) -> None:
         ast.parse(block)
 
 
+@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_source_file_and_name_in_it_that_a_document_points_at_exists(path: Path) -> None:
+    missing = []
+    for file, name in re.findall(r"`([a-z_]+/[a-z_/]+\.py)(?::(\w+))?`", path.read_text()):
+        found = next((f for f in (ROOT / file, ROOT / "src" / "elastane" / file) if f.exists()), None)
+        if found is None or (
+            name and not re.search(rf"^ *(?:def|class) {name}\b", found.read_text(), re.MULTILINE)
+        ):
+            missing.append((file, name))
+    assert missing == []
+
+
 def test_every_make_target_that_documents_name_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     named = {
