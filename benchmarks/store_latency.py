@@ -1,12 +1,5 @@
-"""How long a put takes in the embedded store, how soon another process sees it, and what waiting costs.
+"""How long a call takes in the embedded store, how soon another process sees it, and what waiting costs."""
 
-Run: python benchmarks/store_latency.py [directory]. Prints one table; takes about 20 seconds. The watch is
-timed by CLOCK_MONOTONIC, which all processes of a machine share: each value carries the time at which its put
-began.
-"""
-
-import argparse
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,28 +8,57 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from benchmarks.command import Findings, run_row
+from benchmarks.figures import Figure, Row, make_figure
+from benchmarks.pairs import measure_call_s
+from benchmarks.processes import end_tree, start_python, wait_exit
 from elastane.store.base import Put, PutEvent, Store
 from elastane.store.open import open_store
 
-PUTS = 2000
+ROW = Row(
+    id="Store",
+    name="store_latency",
+    title="Calls of the embedded store",
+    method=(
+        "One process calls, a second one writes for the watch. The watch is timed by the monotonic clock, "
+        "which all processes of a machine share: each value carries the time at which its put began. "
+        "`beside a busy thread`: another thread of the caller keeps the interpreter busy, as training "
+        "does. A quiet watch is one that nothing happens on."
+    ),
+)
+
 PAYLOAD_BYTES = 400  # about one member's record
 IDLE_S = 5.0
+WRITER = "--writer"
+"""First argument of the second process."""
 
 
-def compute_quantiles_ms(durations_s: list[float]) -> str:
-    """Return median, 99th percentile and maximum in milliseconds."""
-    ordered = sorted(durations_s)
-    quantiles_s = (statistics.median(ordered), ordered[int(len(ordered) * 0.99)], ordered[-1])
-    return "median {:7.3f}  p99 {:7.3f}  max {:7.3f} ms".format(*(value_s * 1e3 for value_s in quantiles_s))
+def measure(quick: bool) -> Findings:
+    """Measure everything."""
+    share = 10 if quick else 1
+    with tempfile.TemporaryDirectory() as folder:
+        url = f"sqlite://{folder}/store.db"
+        durations = measure_calls(url, 2000 // share)
+        durations["watch, puts 10 ms apart"] = measure_watch(url, 300 // share, 0.010)
+        durations["watch, puts 1 s apart"] = measure_watch(url, 5, 1.0)
+        durations |= measure_beside_a_busy_thread(url, 40)
+        figures = [_in_ms(name, values_s) for name, values_s in durations.items()]
+        idle_percents = [measure_idle_percent(url) for _ in range(1 if quick else 3)]
+        figures.append(make_figure("quiet watch, share of a core", "store", idle_percents, "%"))
+        kibibytes = Path(folder, "store.db").stat().st_size / 1024
+        figures.append(make_figure("file", "store", [kibibytes], "KiB"))
+    return Findings(figures=figures)
 
 
-def measure(call: Callable[[], object], repeats: int, pause_s: float = 0.0) -> list[float]:
-    """Return how long each of `repeats` calls took."""
+def _in_ms(name: str, durations_s: list[float]) -> Figure:
+    return make_figure(name, "store", [duration_s * 1e3 for duration_s in durations_s], "ms")
+
+
+def measure_often(call: Callable[[], object], repeats: int, pause_s: float = 0.0) -> list[float]:
+    """Return how long each of `repeats` calls took, in seconds."""
     durations_s = []
     for _ in range(repeats):
-        begin_s = time.monotonic()
-        call()
-        durations_s.append(time.monotonic() - begin_s)
+        durations_s.append(measure_call_s(call))
         time.sleep(pause_s)
     return durations_s
 
@@ -47,15 +69,15 @@ def put_time(store: Store, key: str = "bench") -> None:
     store.transact(puts=[Put(key=key, value=value)])
 
 
-def measure_calls(url: str) -> dict[str, list[float]]:
+def measure_calls(url: str, repeats: int) -> dict[str, list[float]]:
     """Return the durations of the calls of a lone process."""
     with open_store(url) as store:
         lease = store.grant(600)
         return {
-            "put": measure(lambda: put_time(store, "own"), PUTS),
-            "put, 5 ms apart": measure(lambda: put_time(store, "own"), 300, 0.005),
-            "get": measure(lambda: store.get("own"), PUTS),
-            "renew": measure(lambda: store.renew(lease), PUTS),
+            "put": measure_often(lambda: put_time(store, "own"), repeats),
+            "put, 5 ms apart": measure_often(lambda: put_time(store, "own"), repeats // 7, 0.005),
+            "get": measure_often(lambda: store.get("own"), repeats),
+            "renew": measure_often(lambda: store.renew(lease), repeats),
         }
 
 
@@ -70,16 +92,18 @@ def write_stamps(url: str, count: int, pause_s: float) -> None:
 def measure_watch(url: str, count: int, pause_s: float) -> list[float]:
     """Return the delays from the beginning of another process's put until this one's watch tells it."""
     delays_s: list[float] = []
-    command = [sys.executable, __file__, "--writer", url, str(count), str(pause_s)]
-    with (
-        open_store(url) as store,
-        store.watch("bench", store.range("").revision) as watch,
-        subprocess.Popen(command),
-    ):
-        while len(delays_s) < count:
-            puts = [event for event in watch.wait(1.0) if isinstance(event, PutEvent)]
-            now_s = time.monotonic()
-            delays_s += [now_s - float(event.entry.value) for event in puts]
+    log = Path(url.removeprefix("sqlite://")).with_name("writer.log")
+    with open_store(url) as store, store.watch("bench", store.range("").revision) as watch:
+        arguments = ["-m", "benchmarks.store_latency", WRITER, url, str(count), str(pause_s)]
+        writer: subprocess.Popen[bytes] = start_python(arguments, log)
+        try:
+            while len(delays_s) < count:
+                puts = [event for event in watch.wait(1.0) if isinstance(event, PutEvent)]
+                now_s = time.monotonic()
+                delays_s += [now_s - float(event.entry.value) for event in puts]
+            wait_exit(writer, log)
+        finally:
+            end_tree(writer)
     return delays_s
 
 
@@ -92,7 +116,7 @@ def measure_idle_percent(url: str) -> float:
         return (time.process_time() - begin_s) / IDLE_S * 100
 
 
-def measure_beside_a_busy_thread(url: str) -> dict[str, list[float]]:
+def measure_beside_a_busy_thread(url: str, repeats: int) -> dict[str, list[float]]:
     """Return the durations of puts and renewals while another thread keeps the interpreter busy."""
     is_over = threading.Event()
 
@@ -106,35 +130,16 @@ def measure_beside_a_busy_thread(url: str) -> dict[str, list[float]]:
         with open_store(url) as store:
             lease = store.grant(60)
             return {
-                "put, busy thread": measure(lambda: put_time(store, "own"), 40),
-                "renew, busy thread": measure(lambda: store.renew(lease), 40),
+                "put beside a busy thread": measure_often(lambda: put_time(store, "own"), repeats),
+                "renew beside a busy thread": measure_often(lambda: store.renew(lease), repeats),
             }
     finally:
         is_over.set()
         thread.join()
 
 
-def main() -> None:
-    """Measure everything and print it."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("directory", nargs="?", type=Path)
-    parser.add_argument("--writer", nargs=3, metavar=("URL", "COUNT", "PAUSE_S"), help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
-    if arguments.writer:
-        url, count, pause_s = arguments.writer
-        write_stamps(url, int(count), float(pause_s))
-        return
-    with tempfile.TemporaryDirectory(dir=arguments.directory) as folder:
-        url = f"sqlite://{folder}/store.db"
-        durations = measure_calls(url)
-        durations["watch, 10 ms apart"] = measure_watch(url, 300, 0.010)
-        durations["watch, 1 s apart"] = measure_watch(url, 5, 1.0)
-        durations |= measure_beside_a_busy_thread(url)
-        for name, durations_s in durations.items():
-            print(f"{name:20}", compute_quantiles_ms(durations_s))
-        print(f"quiet watch          {measure_idle_percent(url):.2f} % of one core")
-        print(f"file                 {Path(folder, 'store.db').stat().st_size / 1024:.0f} KiB")
-
-
 if __name__ == "__main__":
-    main()
+    if sys.argv[1:2] == [WRITER]:
+        write_stamps(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]))
+    else:
+        run_row(ROW, measure)

@@ -1,0 +1,156 @@
+"""A real elastic job under `elastane run`, as a benchmark drives and reads it.
+
+Changes are asked for in this process, over the job's store, as any client would; so the moment of a request
+is known exactly, on the same clock as the commits in the job's log.
+"""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from benchmarks.analysis import Commit
+from benchmarks.processes import end_tree, start_python, wait_until
+from elastane.jobs.registry import find_job
+from elastane.jobs.requests import read_picture, request_migrate, request_scale
+from elastane.model.errors import JobNotFoundError
+from elastane.model.ids import JobId
+from elastane.observe.events import Event, read_events
+from elastane.observe.metrics import MetricsTail
+from elastane.store.base import Store
+from elastane.store.open import open_store
+
+JOB_NAME = "bench"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Say how a job is run.
+
+    Attributes:
+        arguments: of the script.
+        flags: more of `elastane run`.
+    """
+
+    script: Path
+    arguments: Sequence[str]
+    workers: int
+    flags: Sequence[str] = ()
+
+
+@dataclass
+class ElasticJob:
+    """Run a job while the `with` block lasts.
+
+    Args:
+        plan: how.
+        folder: an empty folder for everything the job writes.
+    """
+
+    plan: Plan
+    folder: Path
+    commits: list[Commit] = field(default_factory=list)
+    _process: subprocess.Popen[bytes] | None = None
+    _store: Store | None = None
+    _job: JobId = field(default=JobId(""))
+    _directory: Path = Path()
+    _tail: MetricsTail | None = None
+
+    def __enter__(self) -> Self:
+        plan = self.plan
+        command = ["-m", "elastane.cli.main", "run", str(plan.script), "--name", JOB_NAME, "--plain"]
+        command += ["--home", str(self.folder), "--workers", str(plan.workers), *plan.flags]
+        command += ["--", *plan.arguments]
+        self._process = start_python(command, self.folder / "run.log")
+        try:
+            self._wait((self.folder / "store.db").exists, "the job's store")
+            self._store = open_store(f"sqlite://{self.folder}/store.db")
+            self._wait(self._find, "the job")
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        process = self._process
+        assert process is not None
+        # Two requests to stop end a job at once: nothing of it is worth saving.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if process.poll() is None:
+                process.send_signal(number)
+        end_tree(process)
+        if self._store is not None:
+            self._store.close()
+
+    def _find(self) -> bool:
+        assert self._store is not None
+        try:
+            info = find_job(self._store, JOB_NAME)
+        except JobNotFoundError:
+            return False
+        self._job, self._directory = info.job, Path(info.directory)
+        self._tail = MetricsTail(self._directory)
+        return True
+
+    def _wait(self, look: Callable[[], object], what: str) -> None:
+        assert self._process is not None
+        wait_until(look, f"{what} (see {self.folder / 'run.log'})", [self._process])
+
+    # --- requests: each returns the wall clock at which it was made ----------------------------------
+
+    def scale(self, workers: int) -> float:
+        """Ask for so many workers."""
+        assert self._store is not None
+        asked_at_s = time.time()
+        request_scale(self._store, self._job, workers)
+        return asked_at_s
+
+    def migrate(self) -> float:
+        """Ask that the first worker moves to any other device."""
+        assert self._store is not None
+        worker = min(read_picture(self._store, self._job).view.members)
+        asked_at_s = time.time()
+        request_migrate(self._store, self._job, worker)
+        return asked_at_s
+
+    # --- what became of them ------------------------------------------------------------------------
+
+    def events(self, kind: str) -> list[Event]:
+        """Return the events of one kind, the oldest first."""
+        return [event for event in read_events(self._directory) if event.kind == kind]
+
+    def switches(self) -> list[Event]:
+        """Return one event for each change of generation after the first."""
+        return [event for event in self.events("switched") if event.fields["generation"] > 1]
+
+    def wait_commits(self, count: int) -> None:
+        """Wait for so many more commits than are known now."""
+        self._read()
+        wanted = len(self.commits) + count
+        self._wait(lambda: self._read() >= wanted, f"{count} more steps")
+
+    def wait_switch(self, number: int) -> dict[str, Any]:
+        """Wait until so many changes have happened; return the last one's fields."""
+        self._wait(lambda: len(self.switches()) >= number, f"change {number}")
+        return self.switches()[number - 1].fields
+
+    def wait_workers(self, count: int) -> None:
+        """Wait until no process of a worker that has gone is left, so that it disturbs nothing."""
+        assert self._store is not None
+        store = self._store
+
+        def settled() -> bool:
+            return len(read_picture(store, self._job).view.members) == count
+
+        self._wait(settled, f"{count} workers")
+
+    def _read(self) -> int:
+        assert self._tail is not None
+        self.commits += [Commit(step=r.step, at_s=r.at_s, workers=r.workers) for r in self._tail.poll()]
+        return len(self.commits)

@@ -1,0 +1,1 @@
+"""Stock PyTorch programs that benchmarks start as processes of their own."""

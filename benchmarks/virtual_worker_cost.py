@@ -1,0 +1,93 @@
+"""B10: what virtual workers cost on one worker, against plain gradient accumulation."""
+
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.analysis import compute_periods
+from benchmarks.command import Findings, run_row
+from benchmarks.elastic_job import ElasticJob, Plan
+from benchmarks.figures import Figure, Row, Target, compute_ratios, make_figure
+from benchmarks.pairs import Turns, compute_steps_between, take_turns
+from benchmarks.stock import train_accumulating
+from benchmarks.workloads import DIGITS, LM, MLP25M, Workload
+
+VIRTUAL_WORKERS = 8
+
+ROW = Row(
+    id="B10",
+    name="virtual_worker_cost",
+    title="Cost of 8 virtual workers on one worker against plain gradient accumulation",
+    method=(
+        "The example as a job of one worker with 8 virtual workers, and its twin as one stock process "
+        "that accumulates the gradients of 8 micro-batches of the same size, take turns; one thread each, "
+        "the first steps left out. Both read the loss of every micro-batch. The ratio is that of the "
+        "median step times of neighbouring turns."
+    ),
+)
+
+TARGET = Target(goal="<= 1.01", limit="<= 1.03")
+TURNS = 7
+
+
+@dataclass(frozen=True, kw_only=True)
+class Load:
+    """Say how much of a workload is trained in a turn."""
+
+    workload: Workload
+    warm_up: int
+    steps: int
+
+
+LOADS = (
+    Load(workload=DIGITS, warm_up=15, steps=80),
+    Load(workload=MLP25M, warm_up=2, steps=7),
+    Load(workload=LM, warm_up=8, steps=40),
+)
+
+
+def measure(quick: bool) -> Findings:
+    """Measure all workloads."""
+    figures: list[Figure] = []
+    for load in LOADS:
+        turns = take_turns(
+            lambda load=load: _train_elastic(load),  # type: ignore[misc]
+            lambda load=load: _train_stock(load),  # type: ignore[misc]
+            1 if quick else TURNS,
+        )
+        figures += _make_figures(load, turns)
+    return Findings(figures=figures)
+
+
+def _make_figures(load: Load, turns: Turns) -> list[Figure]:
+    name = load.workload.name
+    medians = compute_ratios(turns.our_medians, turns.their_medians)
+    means = compute_ratios(turns.our_means, turns.their_means)
+    return [
+        make_figure("step time / accumulation", name, medians, "ratio", TARGET),
+        make_figure("mean step time / accumulation", name, means, "ratio"),
+        make_figure("step time, elastane", name, [s * 1e3 for s in turns.our_medians], "ms"),
+        make_figure("step time, accumulation", name, [s * 1e3 for s in turns.their_medians], "ms"),
+    ]
+
+
+def _train_elastic(load: Load) -> list[float]:
+    plan = Plan(
+        script=load.workload.script,
+        arguments=(*load.workload.endless, "--virtual-workers", str(VIRTUAL_WORKERS)),
+        workers=1,
+    )
+    with tempfile.TemporaryDirectory() as folder, ElasticJob(plan, Path(folder)) as job:
+        job.wait_commits(load.warm_up + load.steps + 1)
+        return compute_periods(job.commits[load.warm_up :][: load.steps + 1])
+
+
+def _train_stock(load: Load) -> list[float]:
+    steps = load.warm_up + load.steps + 1
+    with tempfile.TemporaryDirectory() as folder:
+        stamps = train_accumulating(load.workload, VIRTUAL_WORKERS, steps, Path(folder))
+    return compute_steps_between(stamps[load.warm_up :])
+
+
+if __name__ == "__main__":
+    run_row(ROW, measure)
