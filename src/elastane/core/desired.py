@@ -174,10 +174,7 @@ def _explain(
 
 
 def _why_leaving(view: JobView, worker: WorkerId) -> str:
-    match view.spec.leaving.get(worker):
-        case Leave.NOW:
-            return "asked to leave"
-        case Leave.SWAP:
-            return "replaced"
-        case None:
-            return "no longer wanted"
+    how = view.spec.leaving.get(worker)
+    if how is None:
+        return "no longer wanted"
+    return "replaced" if how is Leave.SWAP else "asked to leave"

@@ -1,0 +1,205 @@
+"""Which generation the records ask for."""
+
+import pytest
+from protocol_records import (
+    PREPARING,
+    READY,
+    dismissed,
+    exited,
+    record,
+    topology,
+    view,
+)
+
+from elastane.core.desired import Change, desired_members, plan_change
+from elastane.core.view import JobView
+from elastane.model.ids import WorkerId
+from elastane.model.records import Leave
+from elastane.model.topology import Mode, Topology
+
+A, B, C, D = (WorkerId(w) for w in "abcd")
+AB = topology("a", "b")
+
+
+def change(mode: Mode, *names: str, reason: str, **more: object) -> Change:
+    return Change(mode=mode, members=topology(*names).members, reason=reason, **more)
+
+
+def test_no_more_workers_train_than_there_are_virtual_workers() -> None:
+    assert desired_members(view(wanted=3)) == 3
+    assert desired_members(view(wanted=9)) == 4
+    assert desired_members(view(wanted=9, signature=None)) == 9
+    assert desired_members(view(wanted=0)) == 1
+
+
+# --- the start -------------------------------------------------------------------------------------
+
+
+def test_a_job_starts_with_those_that_are_ready() -> None:
+    picture = view(record("b", READY), record("a", READY), record("c", PREPARING), record("d", READY))
+    reason = "start with 2 of 2 wanted workers"
+    assert plan_change(picture) == change(Mode.START, "a", "b", joining=(A, B), reason=reason)
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        view(),
+        view(record("a", PREPARING)),
+        view(record("a", READY), signature=None),
+        view(record("a", READY), leaving={A: Leave.NOW}),
+        view(record("a", READY), dismissed=dismissed("a")),
+    ],
+)
+def test_a_job_without_a_ready_worker_does_not_start(picture: JobView) -> None:
+    assert plan_change(picture) is None
+
+
+def test_a_job_that_is_to_stop_does_not_start() -> None:
+    assert plan_change(view(record("a", READY), stop=True)) == "stopped before training began"
+
+
+# --- failures --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("picture", "reason"),
+    [
+        (view(record("a"), current=AB), "lost b (no sign of life for the length of its lease)"),
+        (view(record("a"), record("b"), current=AB, exits=exited("b", -9)), "lost b (killed by signal 9)"),
+        (view(record("a"), record("b"), current=AB, exits=exited("b", 3)), "lost b (exit code 3)"),
+        (view(record("a"), record("b"), current=AB, dismissed=dismissed("b")), "lost b (dismissed)"),
+    ],
+)
+def test_survivors_go_on_without_who_is_lost(picture: JobView, reason: str) -> None:
+    assert plan_change(picture) == change(Mode.RECOVERY, "a", reason=reason)
+
+
+def test_members_that_lost_contact_form_a_new_generation() -> None:
+    picture = view(record("a", broken=1), record("b"), current=AB)
+    assert plan_change(picture) == change(Mode.RECOVERY, "a", "b", reason="a lost contact with a peer")
+
+
+def test_a_spare_takes_the_place_of_who_is_lost() -> None:
+    picture = view(record("a"), record("c", READY), record("d", READY), current=AB, exits=exited("b"))
+    reason = "lost b (killed by signal 9)"
+    assert plan_change(picture) == change(Mode.RECOVERY, "a", "c", joining=(C,), reason=reason)
+
+
+def test_a_leaver_lost_before_all_have_entered_is_a_failure() -> None:
+    current = topology("a", generation=2, leaving=(B, C))
+    picture = view(record("a"), record("c"), current=current)
+    reason = "lost b (no sign of life for the length of its lease)"
+    assert plan_change(picture) == change(Mode.RECOVERY, "a", leaving=(C,), reason=reason)
+    entered = view(record("a", generation=2), wanted=1, current=current)
+    assert plan_change(entered) is None
+
+
+def test_leavers_go_on_where_no_member_is_left() -> None:
+    picture = view(record("b"), current=topology("a", generation=2, leaving=(B,)), exits=exited("a"))
+    assert plan_change(picture) == change(Mode.RECOVERY, "b", reason="lost a (killed by signal 9)")
+
+
+def test_a_job_of_which_nobody_holds_the_state_cannot_go_on() -> None:
+    picture = view(record("c", READY), current=AB, exits={**exited("a"), **exited("b")})
+    lost = "lost a (killed by signal 9), b (killed by signal 9)"
+    assert plan_change(picture) == f"{lost}, and no worker that holds the job's state is left"
+
+
+def test_a_stop_whose_workers_are_all_lost_cannot_go_on() -> None:
+    stop = topology(generation=2, mode=Mode.STOP, leaving=(A,))
+    lost = "lost a (no sign of life for the length of its lease)"
+    assert plan_change(view(current=stop)) == f"{lost}, and no worker that holds the job's state is left"
+
+
+def test_a_start_that_somebody_has_not_entered_begins_anew() -> None:
+    current = topology("a", "b", mode=Mode.START)
+    picture = view(record("b", READY), record("c", READY), current=current, exits=exited("a"))
+    reason = "lost a (killed by signal 9)"
+    assert plan_change(picture) == change(Mode.START, "b", "c", joining=(C,), reason=reason)
+
+
+def test_a_start_that_all_have_entered_is_recovered() -> None:
+    picture = view(record("b"), current=topology("a", "b", mode=Mode.START), exits=exited("a"))
+    assert plan_change(picture) == change(Mode.RECOVERY, "b", reason="lost a (killed by signal 9)")
+
+
+# --- planned changes -------------------------------------------------------------------------------
+
+
+def settled(*records: object, current: Topology = AB, **more: object) -> JobView:
+    return view(record("a"), record("b"), *records, current=current, **more)
+
+
+@pytest.mark.parametrize(
+    "picture",
+    [
+        settled(),
+        settled(record("c", READY)),
+        settled(record("c", PREPARING), wanted=3),
+        settled(record("c", READY), wanted=3, current=topology("a", "b", generation=2)),  # not yet entered
+        settled(stop=True, current=topology("a", "b", generation=2)),
+        view(record("a", generation=2), current=topology(generation=2, mode=Mode.STOP, leaving=(A,))),
+        settled(leaving={A: Leave.SWAP}),  # until somebody can take its place
+        view(record("a"), wanted=1, current=topology("a"), leaving={A: Leave.SWAP}),
+    ],
+)
+def test_nothing_is_due(picture: JobView) -> None:
+    assert plan_change(picture) is None
+
+
+@pytest.mark.parametrize(
+    ("picture", "expected"),
+    [
+        (
+            settled(stop=True),
+            Change(mode=Mode.STOP, members=(), leaving=(A, B), reason="asked to stop"),
+        ),
+        (
+            settled(record("c", READY), wanted=3),
+            change(Mode.PLANNED, "a", "b", "c", joining=(C,), reason="2 -> 3 workers, 3 wanted: c joins"),
+        ),
+        (
+            settled(wanted=1),
+            change(
+                Mode.PLANNED,
+                "a",
+                leaving=(B,),
+                reason="2 -> 1 workers, 1 wanted: b leaves (no longer wanted)",
+            ),
+        ),
+        (
+            settled(leaving={A: Leave.NOW}),
+            change(
+                Mode.PLANNED,
+                "b",
+                leaving=(A,),
+                reason="2 -> 1 workers, 2 wanted: a leaves (asked to leave)",
+            ),
+        ),
+        (
+            settled(record("c", READY), leaving={A: Leave.SWAP}),
+            change(
+                Mode.PLANNED,
+                "c",
+                "b",
+                leaving=(A,),
+                joining=(C,),
+                reason="2 -> 2 workers, 2 wanted: c joins, a leaves (replaced)",
+            ),
+        ),
+        (
+            view(record("a"), wanted=1, current=topology("a"), leaving={A: Leave.NOW}),
+            Change(mode=Mode.STOP, members=(), leaving=(A,), reason="the last worker was asked to leave"),
+        ),
+    ],
+)
+def test_a_change_is_due(picture: JobView, expected: Change) -> None:
+    assert plan_change(picture) == expected
+
+
+def test_of_two_that_are_to_be_replaced_the_first_stays_until_there_is_a_second_newcomer() -> None:
+    picture = settled(record("c", READY), leaving={A: Leave.SWAP, B: Leave.SWAP})
+    reason = "2 -> 2 workers, 2 wanted: c joins, b leaves (replaced)"
+    expected = change(Mode.PLANNED, "a", "c", leaving=(B,), joining=(C,), reason=reason)
+    assert plan_change(picture) == expected
