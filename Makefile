@@ -16,7 +16,7 @@ demo: $(STAMP)
 test: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy src demo benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS) -m "not process"
 	$(BIN)/pytest -m process
@@ -24,7 +24,7 @@ test: $(STAMP)
 check: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
+	$(BIN)/mypy src demo benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS) -m "not process and not slow"
 
