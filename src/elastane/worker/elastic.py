@@ -21,7 +21,7 @@ from elastane.worker.saved import load_state, save_state
 from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
 from elastane.worker.standing import Left
-from elastane.worker.transfer import receive_state, send_state
+from elastane.worker.transfer import receive_state, rehearse_transfer, send_state
 
 RECORDS_KEPT = 4096
 """Records of the last steps that every worker keeps, so that a new main worker can fill the log's gap."""
@@ -68,6 +68,7 @@ class ElasticSession:
                 virtual_workers=self._virtual_workers,
             )
             state.restore(saved)
+        rehearse_transfer(state)
         self._standing.announce_ready(self._virtual_workers, state.step)
         self._control.events.append("worker_ready", worker=self._me, step=state.step)
         self.pass_boundary()
