@@ -24,7 +24,7 @@ from elastane.model.records import ExitRecord, Spec
 from elastane.store.base import DeleteKey, Put, Store
 
 from .control import end_job
-from .loop import Process, Signal
+from .loop import Bell, Process
 from .storage import KEYS, Client
 from .worker import NODE
 
@@ -42,7 +42,7 @@ class Agent:
     def __init__(self, world: "World", devices: int) -> None:
         self.world = world
         self.process = Process(world.loop, "agent")
-        self.wake = Signal()
+        self.wake = Bell()
         self.client = Client(0.0, self.wake.fire)
         self.node = NodeState(node=NODE, devices=tuple(DeviceId(f"cpu:{i}") for i in range(devices)))
         self._exited: list[tuple[WorkerId, int]] = []

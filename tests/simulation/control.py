@@ -43,7 +43,7 @@ from elastane.store.base import (
 )
 
 from .fabric import End
-from .loop import Process, Signal
+from .loop import Bell, Process, Signal
 from .standing import Standing
 from .storage import KEYS, Client
 
@@ -63,7 +63,7 @@ class Control:
         self.world = world
         self.process = process
         self.me = record.worker
-        self.wake = Signal()
+        self.wake = Bell()
         self.standing = Standing(record, self.wake)
         self.client = Client(lag_s, self.wake.fire)
         self.view: JobView | None = None

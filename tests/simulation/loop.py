@@ -25,15 +25,39 @@ class Signal:
     def __init__(self) -> None:
         self._waiting: list[tuple[_Task, int]] = []
 
-    def fire(self) -> None:
-        """Wake all that wait now."""
+    def fire(self) -> bool:
+        """Wake all that wait now; tell whether there was any."""
         waiting, self._waiting = self._waiting, []
-        for task, turn in waiting:
-            task.wake(turn)
+        woken = [task.wake(turn) for task, turn in waiting]
+        return any(woken)  # those whose time was up wait no more
 
     def add(self, task: "_Task", turn: int) -> None:
         """Let a task wait."""
         self._waiting.append((task, turn))
+
+
+class Bell(Signal):
+    """Be a signal that is remembered until somebody waits for it."""
+
+    __slots__ = ("_rung",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._rung = False
+
+    def fire(self) -> bool:
+        """Wake all that wait now, or the next that will."""
+        woken = super().fire()
+        self._rung = self._rung or not woken
+        return woken
+
+    def add(self, task: "_Task", turn: int) -> None:
+        """Let a task wait, unless the bell has rung."""
+        if self._rung:
+            self._rung = False
+            task.wake(turn)
+        else:
+            super().add(task, turn)
 
 
 class Process:
@@ -80,10 +104,12 @@ class _Task:
         self._activity = activity
         self._turn = 0
 
-    def wake(self, turn: int) -> None:
-        if turn == self._turn:
-            loop = self._process.loop
-            loop.call_after(loop.rng.random() * JITTER_S, lambda: self._resume(turn), self._process)
+    def wake(self, turn: int) -> bool:
+        if turn != self._turn:
+            return False
+        loop = self._process.loop
+        loop.call_after(loop.rng.random() * JITTER_S, lambda: self._resume(turn), self._process)
+        return True
 
     def _resume(self, turn: int) -> None:
         if turn == self._turn:

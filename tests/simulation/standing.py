@@ -13,7 +13,7 @@ from elastane.model.records import Ack, MemberRecord, WorkerPhase
 from elastane.model.topology import Topology
 
 from .fabric import End
-from .loop import Signal
+from .loop import Bell, Signal
 
 EXIT_FENCED = 75
 
@@ -33,7 +33,7 @@ class LinkBrokenError(Exception):
 class Standing:
     """Share a worker's state between its training and its control activity."""
 
-    def __init__(self, record: MemberRecord, wake: Signal) -> None:
+    def __init__(self, record: MemberRecord, wake: Bell) -> None:
         self.changed = Signal()
         self.gate = StepGate()
         self.local = LocalState(worker=record.worker)

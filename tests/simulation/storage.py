@@ -27,7 +27,7 @@ class Client:
 
     __slots__ = ("cut_until_s", "lag_s", "seen", "wake")
 
-    def __init__(self, lag_s: float, wake: Callable[[], None]) -> None:
+    def __init__(self, lag_s: float, wake: Callable[[], object]) -> None:
         self.lag_s = lag_s
         self.seen = 0
         self.cut_until_s = 0.0

@@ -17,6 +17,7 @@ from elastane.model.ids import WorkerId
 from elastane.model.records import Connected, Promised
 from elastane.model.topology import Mode
 
+from .faults import kill, lie_in_wait, scale, stop
 from .run import describe_failure, run_seed, run_seeds
 from .world import Rules, World
 
@@ -150,22 +151,61 @@ def _entered(member: object, generation: int) -> object:
     return structs.replace(member, generation=generation)
 
 
+def keep(world: World) -> None:
+    """Leave the world as its seed made it."""
+
+
+def cut_short(world: World) -> None:
+    """Let the job be short, and workers die around its end."""
+    world.step_s, world.total_steps = 0.1, 20
+    world.deeds = [(world.rng.uniform(1.0, 3.5), kill) for _ in range(3)]
+
+
+def stop_early(world: World) -> None:
+    """Let the job be asked to stop, and workers die at that moment."""
+    world.deeds = [(2.0, stop), *((2.0 + world.rng.random(), kill) for _ in range(3))]
+
+
+def ask_much(world: World) -> None:
+    """Let many changes be asked for at short intervals, and workers die among them."""
+    world.deeds = [(0.5 * number, deed) for number in range(2, 40) for deed in (scale, lie_in_wait)]
+
+
 @pytest.mark.parametrize(
-    ("rules", "invariants"),
+    ("rules", "circumstances", "invariants"),
     [
-        (HastyLeader, {"I2", "I4", "hash", "I7"}),
-        (DeafMember, {"I2", "I4"}),
-        (HurriedLeaver, {"I4", "I7"}),
-        (HurriedFinisher, {"I7", "hash"}),
-        (LoneSaver, {"I4", "I7"}),
-        (UnfencedWorker, {"I5"}),
-        (Usurper, {"I9"}),
-        (ForgetfulLeader, {"I1", "I7"}),
-        (ImpatientLeader, {"I7", "I4"}),
-        (SeatsTheUnconnected, {"I8"}),
+        (HastyLeader, keep, {"I2", "I4", "hash", "I7"}),
+        (DeafMember, keep, {"I2", "I4"}),
+        (HurriedLeaver, ask_much, {"I4", "I7"}),
+        (HurriedFinisher, cut_short, {"I7", "hash"}),
+        (LoneSaver, stop_early, {"I4", "I7"}),
+        (UnfencedWorker, keep, {"I5"}),
+        (Usurper, ask_much, {"I9"}),
+        (ForgetfulLeader, ask_much, {"I1", "I7"}),
+        (ImpatientLeader, ask_much, {"I4", "I7"}),
+        (SeatsTheUnconnected, keep, {"I8"}),
     ],
 )
-def test_the_simulation_notices_broken_rules(rules: Callable[[], Rules], invariants: set[str]) -> None:
-    outcomes = (World(seed, rules()).run() for seed in range(WORLDS))
-    noticed = next((o.violation for o in outcomes if o.violation), "nothing")
+def test_the_simulation_notices_broken_rules(
+    rules: Callable[[], Rules], circumstances: Callable[[World], None], invariants: set[str]
+) -> None:
+    noticed = "nothing"
+    for seed in range(WORLDS):
+        world = World(seed, rules())
+        circumstances(world)
+        noticed = world.run().violation
+        if noticed:
+            break
     assert noticed.partition(":")[0] in invariants
+
+
+@pytest.mark.parametrize("circumstances", [cut_short, stop_early, ask_much])
+def test_the_right_rules_keep_the_invariants_in_these_circumstances(
+    circumstances: Callable[[World], None],
+) -> None:
+    failures = []
+    for seed in range(100):
+        world = World(seed)
+        circumstances(world)
+        failures.append(world.run().violation)
+    assert failures == [""] * 100

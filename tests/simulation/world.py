@@ -20,7 +20,7 @@ from .fabric import Fabric
 from .faults import Deed, choose_fate, choose_weather, plan_deeds
 from .loop import Loop
 from .storage import JOB, KEYS, Storage
-from .worker import State, Worker
+from .worker import Fate, State, Worker
 
 END_S = 60.0
 QUIET_S = 30.0
@@ -86,6 +86,9 @@ class World:
         self.total_steps = 1 + int(self.rng.uniform(5.0, 70.0) / self.step_s)
         self.weather = choose_weather(self.rng)
         self.quiet_at_s = QUIET_S
+        self.wanted = self.rng.randint(1, min(self.devices, self.virtual_workers))
+        self.deeds = plan_deeds(self.rng, self.weather, QUIET_S)
+        self.fates: dict[WorkerId, Fate] = {}
         self.workers: dict[WorkerId, Worker] = {}
         self.saved: State | None = None
         self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
@@ -121,10 +124,9 @@ class World:
         )
 
     def _begin(self) -> None:
-        wanted = self.rng.randint(1, min(self.devices, self.virtual_workers))
-        self.storage.apply(lambda store: _create(store, Spec(wanted=wanted)), "operator")
+        self.storage.apply(lambda store: _create(store, Spec(wanted=self.wanted)), "operator")
         self.agent.process.spawn(self.agent.run())
-        for at_s, deed in plan_deeds(self.rng, self.weather, QUIET_S):
+        for at_s, deed in self.deeds:
             self.loop.call_after(at_s, _bind(deed, self))
         self.loop.call_after(QUIET_S, self._calm_down)
         self.loop.call_after(1.0, self._look)
@@ -193,7 +195,8 @@ class World:
     def start_worker(self, worker: WorkerId, device: DeviceId) -> None:
         """Start a worker's process."""
         bad_start = self.weather.bad_start if self.loop.now_s < QUIET_S else 0.0
-        self.workers[worker] = Worker(self, worker, device, choose_fate(self.rng, bad_start))
+        fate = self.fates.get(worker) or choose_fate(self.rng, bad_start)
+        self.workers[worker] = Worker(self, worker, device, fate)
         self.workers[worker].process.spawn(self.workers[worker].run())
 
     def is_sound(self, worker: WorkerId) -> bool:
