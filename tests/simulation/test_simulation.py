@@ -175,7 +175,7 @@ def ask_much(world: World) -> None:
     ("rules", "circumstances", "invariants"),
     [
         (HastyLeader, keep, {"I2", "I4", "hash", "I7"}),
-        (DeafMember, keep, {"I2", "I4"}),
+        (DeafMember, ask_much, {"I2", "I4"}),
         (HurriedLeaver, ask_much, {"I4", "I7"}),
         (HurriedFinisher, cut_short, {"I7", "hash"}),
         (LoneSaver, stop_early, {"I4", "I7"}),

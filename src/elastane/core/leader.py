@@ -231,7 +231,8 @@ def _await_links(
     if sight.now_s < deadline:
         return Decision(wake_at_s=deadline, reason=f"waiting for {', '.join(missing)} to connect")
     faults = dict.fromkeys(missing, f"not connected after {settings.connect_timeout_s:g} s")
-    if proposal.mode is Mode.RECOVERY and not any(w in faults for w in _newcomers(view, proposal)):
+    repairs = view.current is not None and proposal.mode.repairs
+    if repairs and not any(w in faults for w in _newcomers(view, proposal)):
         return _part(keys, view, proposal, faults)
     return _leave_out(keys, view, proposal, faults)
 
