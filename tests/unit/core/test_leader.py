@@ -253,8 +253,14 @@ def test_at_the_start_only_who_is_at_fault_is_dismissed() -> None:
     assert decided(picture) == withdrawn("the change was given up (b: no route)", b=dismissal)
 
 
-def test_survivors_that_cannot_reach_each_other_try_once_more() -> None:
-    picture = repairing()
+@pytest.mark.parametrize("mode", [Mode.RECOVERY, Mode.START])
+def test_survivors_that_cannot_reach_each_other_try_once_more(mode: Mode) -> None:
+    picture = repairing(mode=mode)
+    assert picture.current is not None
+    entered = {w: structs.replace(m, generation=0) for w, m in picture.members.items()}
+    if mode is Mode.START:
+        current = structs.replace(picture.current, mode=mode)
+        picture = replace(picture, current=current, members=entered)
     again = structs.replace(picture.proposal, attempt=10, asked=1)
     why = "a: not connected after 10 s; b: not connected after 10 s"
     assert decided(picture, proposed_at_s=90.0) == Decision(

@@ -298,4 +298,15 @@ def test_who_has_finished_goes_when_nobody_trains_any_more() -> None:
     assert not may_finish(view(me, record("b", TRAINING)), A)
     assert may_finish(view(me, record("b", TRAINING), exits=exited("b")), A)
     assert may_finish(view(record("a", TRAINING)), A)
+    assert may_finish(view(me, record("b", TRAINING, 2), current=topology("a", generation=2)), A)
     assert may_finish(view(me, record("b", TRAINING), status=status(JobPhase.FINISHED)), A)
+
+
+def test_who_has_finished_does_not_wait_for_one_that_has_left_with_this_generation() -> None:
+    me, gone = record("a", FINISHED, generation=2), WorkerId("b")
+    assert may_finish(
+        view(me, record("b", TRAINING, generation=2), current=proposal("a", leaving=(gone,))), A
+    )
+    # The switch is still to come: b may have missed the end of the last step before it.
+    still_there = view(me, record("b", TRAINING, generation=1), current=proposal("a", leaving=(gone,)))
+    assert not may_finish(still_there, A)
