@@ -35,6 +35,7 @@ def measure_row(row: Row, measure: Measure, *, quick: bool) -> Report:
         name=row.name,
         title=row.title,
         method=row.method,
+        remarks=row.remarks,
         at=began.strftime("%Y-%m-%d %H:%M UTC"),
         versions=collect_versions(),
         machine=machine,

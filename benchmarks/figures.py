@@ -55,12 +55,14 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         name: module that measures it.
         title: the question.
         method: how it is measured, in sentences.
+        remarks: what the figures mean, and why those that miss a goal do.
     """
 
     id: str
     name: str
     title: str
     method: str
+    remarks: str = ""
 
 
 class Series(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,6 +98,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     title: str
     method: str
+    remarks: str = ""
     at: str
     """Date and time of the run, UTC."""
     versions: dict[str, str]

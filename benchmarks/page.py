@@ -52,6 +52,8 @@ def _make_section(report: Report, plots: Sequence[tuple[str, str]]) -> str:
     parts += [f"`python -m benchmarks.{report.name}`, {report.at}, load {report.machine['load']}.", ""]
     if report.figures:
         parts += [make_markdown_table(report.figures), ""]
+    if report.remarks:
+        parts += [report.remarks, ""]
     for file_name, caption in plots:
         parts += [f"![{caption}]({PLOTS_FOLDER}/{file_name})", ""]
     return "\n".join(parts)

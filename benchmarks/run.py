@@ -7,6 +7,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 from rich.console import Console
 
 from benchmarks import (
@@ -46,8 +47,18 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.page_only:
         measure_rows(arguments.out, arguments.row, quick=arguments.quick)
-    paths = (arguments.out / f"{row.name}.json" for row, _ in ROWS)
-    write_page([load_report(path) for path in paths if path.exists()], arguments.page)
+    write_page(load_reports(arguments.out), arguments.page)
+
+
+def load_reports(folder: Path) -> list[Report]:
+    """Return the reports that lie in `folder`, in the order of the page, in today's words."""
+    found = []
+    for row, _ in ROWS:
+        path = folder / f"{row.name}.json"
+        if path.exists():
+            words = {"title": row.title, "method": row.method, "remarks": row.remarks}
+            found.append(msgspec.structs.replace(load_report(path), **words))
+    return found
 
 
 def measure_rows(folder: Path, names: Sequence[str] | None, *, quick: bool) -> None:

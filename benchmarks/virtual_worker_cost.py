@@ -27,7 +27,6 @@ ROW = Row(
 )
 
 TARGET = Target(goal="<= 1.01", limit="<= 1.03")
-TURNS = 7
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,12 +36,13 @@ class Load:
     workload: Workload
     warm_up: int
     steps: int
+    turns: int
 
 
 LOADS = (
-    Load(workload=DIGITS, warm_up=15, steps=80),
-    Load(workload=MLP25M, warm_up=2, steps=7),
-    Load(workload=LM, warm_up=8, steps=40),
+    Load(workload=DIGITS, warm_up=15, steps=80, turns=7),
+    Load(workload=MLP25M, warm_up=2, steps=7, turns=5),
+    Load(workload=LM, warm_up=8, steps=40, turns=5),
 )
 
 
@@ -53,7 +53,7 @@ def measure(quick: bool) -> Findings:
         turns = take_turns(
             lambda load=load: _train_elastic(load),  # type: ignore[misc]
             lambda load=load: _train_stock(load),  # type: ignore[misc]
-            1 if quick else TURNS,
+            1 if quick else load.turns,
         )
         figures += _make_figures(load, turns)
     return Findings(figures=figures)

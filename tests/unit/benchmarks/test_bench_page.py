@@ -2,10 +2,11 @@
 
 from pathlib import Path
 
-from benchmarks.figures import Chart, Figure, Report, Series, Target, make_figure
+from benchmarks import steady_state, store_latency
+from benchmarks.figures import Chart, Figure, Report, Series, Target, make_figure, save_report
 from benchmarks.page import make_page
 from benchmarks.plots import draw_chart, draw_durations
-from benchmarks.run import draw_plots, write_page
+from benchmarks.run import draw_plots, load_reports, write_page
 from benchmarks.tables import make_cells, make_markdown_table, make_rich_table
 
 STOP = make_figure("stop, 1 -> 2", "digits", [3.0, 4.0, 9.0], "ms", Target(goal="<= 5"))
@@ -56,7 +57,7 @@ def test_a_table_for_the_terminal_has_a_row_for_each_figure() -> None:
 
 
 def test_the_page_has_the_machine_and_a_section_for_each_row() -> None:
-    page = make_page([report("stop_time", STOP)], {"stop_time": [("stop_time.png", "Stops")]})
+    page = make_page([report("stop_time", STOP, remarks="Why.")], {"stop_time": [("stop_time.png", "Stops")]})
 
     assert page.startswith("# Benchmarks\n")
     assert page.partition("## Machine and versions")[2].splitlines() == [
@@ -72,6 +73,8 @@ def test_the_page_has_the_machine_and_a_section_for_each_row() -> None:
         "`python -m benchmarks.stop_time`, 2025-01-01 00:00 UTC, load 0.1.",
         "",
         *make_markdown_table([STOP]).splitlines(),
+        "",
+        "Why.",
         "",
         "![Stops](benchmarks/stop_time.png)",
     ]
@@ -121,3 +124,13 @@ def test_the_page_and_its_plots_are_written_side_by_side(tmp_path: Path) -> None
     page = (tmp_path / "docs" / "benchmarks.md").read_text(encoding="utf-8")
     assert "![A question](benchmarks/stop_time.png)" in page
     assert is_png(tmp_path / "docs" / "benchmarks" / "stop_time.png")
+
+
+def test_reports_are_read_in_the_order_of_the_page_and_told_in_the_words_of_today(tmp_path: Path) -> None:
+    for name in ("store_latency", "steady_state", "unknown"):
+        save_report(report(name, STOP, method="As it was said once."), tmp_path / f"{name}.json")
+
+    reports = load_reports(tmp_path)
+
+    assert [found.name for found in reports] == ["steady_state", "store_latency"]
+    assert [found.method for found in reports] == [steady_state.ROW.method, store_latency.ROW.method]
