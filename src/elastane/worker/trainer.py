@@ -365,13 +365,20 @@ class Trainer:
             list(self._done[0].calls.optimizers),
             list(self._done[0].calls.schedulers),
             sum(b.compute_s for b in self._done),
-            combine_checksums(self._checksums()) if self._check_due else None,
+            self._combined_checksum() if self._check_due else None,
         )
 
     @property
     def _check_due(self) -> bool:
         alone = len(self.seating.ranges) == 1
         return not alone and is_check_due(self.state.step, self._switch_step, self.check_every)
+
+    def _combined_checksum(self) -> int:
+        assert self._reducer is not None
+        # Each worker's forward passes have moved its live buffers on, by batches of its own.
+        with torch.no_grad():
+            self._reducer.buffers.restore()
+        return combine_checksums(self._checksums())
 
     def _checksums(self) -> list[tuple[str, int]]:
         return compute_checksums(self.state.capture())
@@ -380,9 +387,15 @@ class Trainer:
         """Raise DeterminismError if the members' states before this step differ."""
         if len({report.checksum for report in reports}) == 1:
             return
+        step = self.state.step
         everybody = self.gather(msgspec.msgpack.encode(self._checksums()))
         if everybody is None:
-            return
+            # By now the worker stands elsewhere, so this step must not be applied; and which state is right
+            # nobody can tell.
+            raise DeterminismError(
+                f"before step {step} the states of the members differ, and one was lost before all could say "
+                "in what; start again from a saved state"
+            )
         tables = [msgspec.msgpack.decode(text, type=list[tuple[str, int]]) for text in everybody]
         for member, table in enumerate(tables):
             name = first_difference(tables[0], table)
