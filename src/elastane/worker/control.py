@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from typing import TypeVar
@@ -60,7 +60,7 @@ from elastane.worker.connector import Connector
 from elastane.worker.context import WorkerContext
 from elastane.worker.following import JobFollower
 from elastane.worker.leading import Leading
-from elastane.worker.standing import EXIT_FENCED, Left, Standing
+from elastane.worker.standing import EXIT_FENCED, LOOK_AGAIN_S, Left, Standing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
@@ -130,14 +130,21 @@ class Control:
         future: Future[object] = Future()
         self._calls.put((work, future))
         self._wake.set()
-        if not self._thread.is_alive():
-            self._refuse_calls()
+        while not future.done():
+            # The control thread may end at any moment: then nobody but this one can answer.
+            if not self._thread.is_alive():
+                self._refuse_calls()
+            wait([future], LOOK_AGAIN_S)
         return future.result()  # type: ignore[return-value]
 
     def post(self, work: Callable[[Store], object]) -> None:
-        """Have `work` run with the store in the control thread, some time; usable in a signal handler."""
-        self._calls.put((work, Future()))
-        self._wake.set()
+        """Have `work` run with the store in the control thread, soon; usable in a signal handler.
+
+        The thread is not woken: the handler may have interrupted `Event.set`, whose lock is not reentrant.
+        """
+        future: Future[object] = Future()
+        future.add_done_callback(_tell_failure)
+        self._calls.put((work, future))
 
     def check_lease(self) -> None:
         """Raise Left if the lease may have run out: nobody trains without a live lease."""
@@ -192,11 +199,11 @@ class Control:
         try:
             with open_store(self.context.store_url, create=False) as store:
                 self._serve(store)
-        except ElastaneError as error:
+        except Exception as error:  # noqa: BLE001 - whatever ends this thread, the worker must not go on without
             if not self._started.done():
                 self._started.set_exception(error)
             elif not self._ending:
-                self._stop(Quit(f"the store or the lease was lost: {error}", clean=False))
+                self._stop(Quit(_explain_end(error), clean=False))
                 self._wait_for_exit()
         finally:
             self._refuse_calls()
@@ -261,6 +268,8 @@ class Control:
                 standing.halt(why)
             case OfferPromise(proposal, step):
                 begun = standing.gate.offer_promise(proposal, step)
+                # A later step than the one promised before frees a training thread that waits for that one.
+                standing.changed.notify_all()
                 return ((proposal, Promised(step=step) if begun is None else Refused(at=begun)),)
             case Acknowledge(proposal, ack):
                 return ((proposal, ack),)
@@ -287,7 +296,9 @@ class Control:
     def _wait_for_exit(self) -> None:
         # The store is gone, so nobody can be told any more: the training thread gets its grace, then ends.
         while not self._ending and time.monotonic() < self._quit_at_s:
+            self._refuse_calls()
             self._wake.wait(0.1)
+            self._wake.clear()
         if not self._ending:
             self._exit_now()
 
@@ -359,7 +370,7 @@ class Control:
                 return
             try:
                 future.set_result(work(store))
-            except ElastaneError as error:
+            except Exception as error:  # noqa: BLE001 - raised where the result is awaited
                 future.set_exception(error)
 
     def _refuse_calls(self) -> None:
@@ -369,3 +380,16 @@ class Control:
             except Empty:
                 return
             future.set_exception(LeaseLostError("this worker has given up its place in the job"))
+
+
+def _tell_failure(future: Future[object]) -> None:
+    error = future.exception()
+    if error is not None:
+        _log.warning("a request of this worker was not carried out: %s", error)
+
+
+def _explain_end(error: Exception) -> str:
+    if isinstance(error, ElastaneError):
+        return f"the store or the lease was lost: {error}"
+    _log.exception("the control thread failed")
+    return f"the control thread failed ({type(error).__name__}: {error}); the worker's log shows where"

@@ -133,7 +133,10 @@ class Standing:
             self._retired.append(self._running)
             self._running = self.links.pop(ProposalId.of(topology), None)
             self.gate.entered(topology, seated=seated, has_state=seated or me in topology.suppliers)
-            self.local = replace(self.local, candidate=None)
+            candidate = self.local.candidate
+            # A newer one may be under way already: somebody was lost in the middle of this switch.
+            if candidate is not None and candidate.proposal == ProposalId.of(topology):
+                self.local = replace(self.local, candidate=None)
             self._note(
                 phase=WorkerPhase.TRAINING,
                 generation=topology.generation,
