@@ -141,10 +141,16 @@ def may_save(view: JobView, worker: WorkerId, gate: StepGate) -> bool:
 def may_finish(view: JobView, worker: WorkerId) -> bool:
     """Tell whether `worker`, which has come to the end of training, may go.
 
-    Whoever still trains may have missed the end of the last step, and then needs the state.
+    Whoever still trains may have missed the end of the last step, and then needs the state. One that has
+    left with the present generation needs nothing, however long its script takes to end.
     """
     trains = [w for w, m in view.members.items() if m.phase is WorkerPhase.TRAINING and view.alive(w)]
-    return view.status.phase.ended or not any(w != worker for w in trains)
+    return view.status.phase.ended or not any(w != worker and not _is_out(view, w) for w in trains)
+
+
+def _is_out(view: JobView, worker: WorkerId) -> bool:
+    current = view.current
+    return current is not None and current.member(worker) is None and view.has_entered(worker)
 
 
 def _reason_to_quit(view: JobView, local: LocalState, gate: StepGate) -> Quit | None:
