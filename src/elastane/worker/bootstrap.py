@@ -2,7 +2,8 @@
 
 Rules
 - A script that raises ends the job, and its traceback is the one shown, if it was the first to raise.
-  Only in a worker that has not yet taken part in a running job it costs nothing but that worker.
+  In a worker that has not yet taken part in a running job, or has begun to leave it, it costs nothing but
+  that worker.
 - SIGTERM and SIGUSR1 mean: leave at the next step boundary. A worker that has not begun ends at once.
 """
 
@@ -98,14 +99,16 @@ def _one_line(error: BaseException) -> str:
 
 def _report_failure(control: Control, message: str, text: str) -> None:
     joining = control.standing.gate.generation == 0 and control.view.current is not None
-    first = not joining and control.end_job(JobPhase.FAILED, message)
+    # One that leaves runs `finally` blocks only: the others train on.
+    ends_job = not joining and not control.standing.leaving
+    first = ends_job and control.end_job(JobPhase.FAILED, message)
     control.events.append(
         "script_failed",
         worker=control.context.worker,
         reason=message,
         traceback=text,
         first=first,
-        ends_job=not joining,
+        ends_job=ends_job,
     )
 
 
