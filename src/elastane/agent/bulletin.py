@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import msgspec
 
 from elastane.core.view import JobView, encode
+from elastane.jobs.ending import write_end
 from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.errors import StoreBusyError
 from elastane.model.ids import JobId, NodeId, WorkerId
@@ -86,23 +87,9 @@ class Bulletin:
             if result.succeeded:
                 return
 
-    def post_status(self, status: JobStatus) -> bool:
+    def post_status(self, status: JobStatus, seen: JobStatus | None = None) -> bool:
         """Write how the job ended unless somebody else has; tell whether this was written."""
-        for _ in range(_ATTEMPTS):
-            entry = self._store.get(self._keys.status)
-            if entry is None:
-                return False  # the job is gone
-            before = msgspec.json.decode(entry.value, type=JobStatus)
-            if before.phase.ended:
-                return False
-            after = msgspec.structs.replace(status, earlier_generations=before.earlier_generations)
-            result = self._store.transact(
-                compares=[ModRevisionIs(key=self._keys.status, revision=entry.mod_revision)],
-                puts=[Put(key=self._keys.status, value=encode(after))],
-            )
-            if result.succeeded:
-                return True
-        return False
+        return write_end(self._store, self._job, status, seen=seen)
 
 
 def _find_stale_exits(view: JobView) -> Sequence[WorkerId]:

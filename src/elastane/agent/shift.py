@@ -170,7 +170,7 @@ class Shift:
             self._end(end, now_s)
         for start in plan.starts:
             self._start(start, view, now_s)
-        if plan.status is not None and self.bulletin.post_status(plan.status):
+        if plan.status is not None and self.bulletin.post_status(plan.status, seen=view.status):
             self.log(plan.status.phase.value, reason=plan.status.message)
         if plan.waiting != self._waiting:
             self._waiting = plan.waiting

@@ -40,6 +40,7 @@ from elastane.core.member import (
     react,
 )
 from elastane.core.view import JobView, encode
+from elastane.jobs.ending import write_end
 from elastane.jobs.requests import request_stop
 from elastane.model.errors import ElastaneError, JobNotFoundError, JobStateError, LeaseLostError
 from elastane.model.records import (
@@ -54,7 +55,7 @@ from elastane.model.records import (
     WorkerPhase,
 )
 from elastane.observe.events import EventLog
-from elastane.store.base import Absent, CreateRevisionIs, LeaseId, ModRevisionIs, Put, Store
+from elastane.store.base import Absent, CreateRevisionIs, LeaseId, Put, Store
 from elastane.store.open import open_store
 from elastane.worker.connector import Connector
 from elastane.worker.context import WorkerContext
@@ -160,7 +161,7 @@ class Control:
             worker=self.context.worker,
             earlier_generations=self.standing.gate.newest_generation,
         )
-        return self.call(lambda store: self._end_job(store, status))
+        return self.call(lambda store: write_end(store, self.context.job, status))
 
     def agree_on_signature(self, own: ModelSignature) -> ModelSignature:
         """Return the signature that the first worker of the job wrote; this one's if it is the first."""
@@ -332,14 +333,6 @@ class Control:
         self._lease_until_s = now_s + self.context.lease_ttl_s
         with self.standing.changed:
             self.standing.refresh_progress()
-
-    def _end_job(self, store: Store, status: JobStatus) -> bool:
-        entry = store.get(self._keys.status)
-        known = msgspec.json.decode(entry.value, type=JobStatus) if entry else None
-        if known is not None and known.phase.ended:
-            return False
-        guard = [ModRevisionIs(key=self._keys.status, revision=entry.mod_revision if entry else 0)]
-        return store.transact(guard, [Put(key=self._keys.status, value=encode(status))]).succeeded
 
     def _explain_long_wait(self) -> None:
         waiting = self.standing.waiting
