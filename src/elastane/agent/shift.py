@@ -3,7 +3,6 @@
 Holds the `NodeState`, the one thing that an agent remembers. Decides nothing: see `core/staffing.py`.
 """
 
-import logging
 import signal
 import time
 from dataclasses import replace
@@ -33,8 +32,6 @@ from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo, JobPhase, JobStatus
 from elastane.observe.events import EventLog
 from elastane.worker.context import WorkerContext
-
-_log = logging.getLogger(__name__)
 
 CODE_NOT_STARTED = 127
 """Exit code noted for a worker whose process could not be made; what shells report for such."""
@@ -68,11 +65,8 @@ class Shift:
         self._ended_at_once = False
 
     def log(self, kind: str, **fields: Any) -> None:
-        """Append an event to the job's log; a full disk stops no worker."""
-        try:
-            self._events.append(kind, **fields)
-        except OSError as error:
-            _log.warning("event %s %s could not be logged: %s", kind, fields, error)
+        """Append an event to the job's log."""
+        self._events.append(kind, **fields)
 
     def take_notices(self) -> None:
         """Take what the launcher tells, and write exits to the store before anything else is done.

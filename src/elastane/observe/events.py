@@ -5,6 +5,7 @@ It is the truth that the command line, the dashboard and the tests read. A line 
 documented in `docs/events.md`; this module knows only their common fields.
 """
 
+import logging
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,8 @@ from typing import Any
 import msgspec
 
 EVENTS_FILE = "events.jsonl"
+
+_log = logging.getLogger(__name__)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +33,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class EventLog:
-    """Append events to a job's log; safe to use from several threads and processes."""
+    """Append events to a job's log; safe to use from several threads and processes.
 
-    __slots__ = ("_descriptor", "_source", "path")
+    A disk that refuses an event stops nobody: the event is lost, and the process's own log says so.
+    """
+
+    __slots__ = ("_descriptor", "_source", "_torn", "path")
 
     def __init__(self, directory: Path, source: str) -> None:
         """Open the log in the job's `directory` for writing as `source`.
@@ -42,16 +48,18 @@ class EventLog:
         """
         self.path = directory / EVENTS_FILE
         self._source = source
+        self._torn = False
         self._descriptor = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def append(self, kind: str, **fields: Any) -> None:
-        """Write one event, stamped with the wall clock.
-
-        Raises:
-            OSError: the disk is full or the file is gone.
-        """
+        """Write one event, stamped with the wall clock, unless the disk refuses it."""
         event = Event(at_s=time.time(), kind=kind, source=self._source, fields=fields)
-        os.write(self._descriptor, msgspec.json.encode(event) + b"\n")
+        # What was left of a line by a disk that filled up within it must not swallow the next one.
+        line = (b"\n" if self._torn else b"") + msgspec.json.encode(event) + b"\n"
+        try:
+            self._torn = os.write(self._descriptor, line) < len(line)
+        except OSError as error:
+            _log.warning("event %s %s could not be logged: %s", kind, fields, error)
 
     def close(self) -> None:
         """Close the log; closing twice does nothing."""

@@ -1,11 +1,16 @@
 """The event log: lines of several writers, whole or not at all."""
 
+import errno
+import logging
+import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from elastane.observe.events import EVENTS_FILE, EventLog, read_events, summarise
+from elastane.observe.events import EVENTS_FILE, Event, EventLog, read_events, summarise
 
 
 def test_events_read_back_in_the_order_they_were_written(tmp_path: Path) -> None:
@@ -55,3 +60,28 @@ def test_lines_of_several_writers_never_mix(tmp_path: Path) -> None:
 def test_a_folder_that_is_not_there_cannot_be_logged_to(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         EventLog(tmp_path / "none", "w1")
+
+
+def test_a_full_disk_costs_events_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    write: Callable[[int, bytes], int] = os.write
+
+    def refuse(_descriptor: int, _data: bytes) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    log = EventLog(tmp_path, "w1")
+    monkeypatch.setattr(os, "write", refuse)
+    with caplog.at_level(logging.WARNING, logger="elastane.observe.events"):
+        log.append("joined", step=1)
+    assert caplog.messages == [
+        f"event joined {{'step': 1}} could not be logged: [Errno {errno.ENOSPC}] {os.strerror(errno.ENOSPC)}"
+    ]
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:9]))
+    log.append("joined", step=2)
+    monkeypatch.setattr(os, "write", write)
+    log.append("joined", step=3)
+    log.append("joined", step=4)
+    torn, *whole = (tmp_path / EVENTS_FILE).read_bytes().splitlines()
+    assert len(torn) == 9
+    assert [msgspec.json.decode(line, type=Event).fields for line in whole] == [{"step": 3}, {"step": 4}]
