@@ -56,7 +56,8 @@ def _leave_on_signal(number: int, frame: FrameType | None) -> None:
     if control is None:
         return
     name = signal.Signals(number).name
-    if control.standing.gate.generation == 0:
+    gate = control.standing.gate
+    if gate.generation == 0 and gate.pending is None:
         raise Left(f"{name} before it took part")
     context = control.context
     control.events.append("leave_requested", worker=context.worker, reason=name)
