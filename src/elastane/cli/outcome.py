@@ -43,7 +43,9 @@ def compute_outcome(snapshot: JobSnapshot, seconds: float) -> Outcome:
     """Return the outcome of the run that the snapshot shows the end of."""
     events = _select_last_run(snapshot.events)
     saved = _find_field(events, "stopped", "path")
-    failure = next((event for event in events if event.kind == "script_failed"), None)
+    # Not that of a newcomer or a leaver, which cost the job nothing.
+    failures = (event for event in events if event.kind == "script_failed")
+    failure = next((event for event in failures if event.fields.get("first", True)), None)
     return Outcome(
         job=snapshot.job,
         name=snapshot.name,

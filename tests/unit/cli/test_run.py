@@ -257,8 +257,9 @@ def test_a_job_that_was_ended_at_once_tells_what_is_lost(world: World) -> None:
 
 def test_a_failed_job_tells_its_first_error(world: World) -> None:
     info = world.train()
+    world.write_event(info, "script_failed", 1001.0, worker="cccc", traceback="of a newcomer", first=False)
     world.write_event(
-        info, "script_failed", 1002.0, worker="bbbb", traceback="Traceback\nValueError: first\n"
+        info, "script_failed", 1002.0, worker="bbbb", traceback="Traceback\nValueError: first\n", first=True
     )
     world.write_event(
         info, "script_failed", 1002.1, worker="aaaa", traceback="Traceback\nValueError: second\n"
