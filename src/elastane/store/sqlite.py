@@ -50,6 +50,9 @@ from elastane.store.sqlite_writer import Writer, compute_bounds, renew_lease
 MAX_PAUSE_S = 0.002
 """Longest pause before another try for the lock; a write takes some 0.1 ms, so a few fit in."""
 
+_pauses = random.Random()
+"""The store runs in threads of training processes, whose global generators decide the results."""
+
 T = TypeVar("T")
 
 
@@ -213,7 +216,7 @@ class SqliteStore(Store):
                 give_up_at_s = give_up_at_s or now_s + self._settings.busy_timeout_s
                 if not is_busy(error) or now_s >= give_up_at_s:
                     raise to_store_error(error, self._path) from error
-            time.sleep(random.uniform(0, MAX_PAUSE_S))
+            time.sleep(_pauses.uniform(0, MAX_PAUSE_S))
 
 
 class SqliteWatch(Watch):
