@@ -179,6 +179,15 @@ class Checker:
         right = state.digest == self.reference[state.step] and state.step == newest
         self._check(right, "I4", f"{worker} saves {state}, and {newest} steps are committed")
 
+    def was_let_go(self, worker: WorkerId) -> None:
+        """Check that a worker that the rules have sent away was not the last one with the state."""
+        view = self.world.storage.newest
+        held = self.world.workers[worker].standing.gate.has_state
+        if not held or view is None or view.status.phase.ended:
+            return
+        others = [w for w, x in self.world.workers.items() if x.process.alive and x.standing.gate.has_state]
+        self._check(bool(others), "I4", f"{worker}, the last that held the state, was let go")
+
     def came_to_end(self, worker: WorkerId, state: State) -> None:
         """Check a worker that has come to the end of training."""
         right = state == State(self.world.total_steps, self.reference[self.world.total_steps])

@@ -264,10 +264,7 @@ class Control:
                 put = Put(key=KEYS.leader, value=self.me.encode(), lease=self.lease)
                 yield from self._request(lambda store: store.transact([Absent(key=KEYS.leader)], [put]))
             return
-        if (
-            view.leader != self.me
-            or view.revision < self._lookout.written_at * self.world.rules.awaits_own_writes
-        ):
+        if view.leader != self.me or view.revision < self._lookout.written_at:
             return
         sight = self._lookout.look(view, self.now_s, max(standing.gate.begun, 0), self.world.step_s)
         decision = self.world.rules.decide(view, sight)

@@ -34,7 +34,6 @@ class Rules:
     settings = LeaderSettings(start_window_s=2.0, connect_timeout_s=5.0)
     fences = True
     guards = True
-    awaits_own_writes = True
 
     def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
         """Return what a worker does."""
@@ -211,6 +210,8 @@ class World:
             return
         process.kill()
         self.note(worker, f"ends with {code}")
+        if code == 0:
+            self.checker.was_let_go(worker)
         self.fabric.bury(worker)
         agent = self.agent
         self.loop.call_after(
