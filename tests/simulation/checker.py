@@ -65,7 +65,9 @@ class Checker:
         if view.current is not None and view.current != before.current:
             self._check_generation(before.current, view.current, view)
         if view.status.phase is JobPhase.FAILED is not before.status.phase:
-            holders = [w for w in self._holders(view) if self.world.workers[w].standing.gate.generation]
+            # Who has left with an earlier generation is on its way out, and nobody counts on it.
+            counted_on = view.current.peers if view.current is not None else ()
+            holders = [w for w in self._holders(view) if w in counted_on]
             self._check(
                 not holders, "I4", f"the job failed ({view.status.message}), but {holders} hold its state"
             )
