@@ -58,8 +58,7 @@ class Bulletin:
 
         The notice comes first, by itself: who waits for the worker hears of it in one transaction.
         """
-        member = view.current is not None and view.current.member(worker) is not None
-        record = ExitRecord(worker=worker, code=code, while_member=member)
+        record = ExitRecord(worker=worker, code=code)
         stale = [DeleteKey(key=self._keys.exit(other)) for other in _find_stale_exits(view)]
         self._store.transact(
             puts=[Put(key=self._keys.exit(worker), value=encode(record))],

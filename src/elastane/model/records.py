@@ -139,7 +139,6 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     worker: WorkerId
     code: int
     """Exit code; -N if signal N ended the process, as in `subprocess`."""
-    while_member: bool = True
 
 
 class Dismissal(msgspec.Struct, frozen=True, kw_only=True):
@@ -239,9 +238,3 @@ class JobKeys:
 
 
 JOBS_PREFIX = "jobs/"
-AGENTS_PREFIX = "agents/"
-
-
-def agent_key(node: NodeId) -> str:
-    """Return the key of a node's `AgentRecord`."""
-    return AGENTS_PREFIX + node

@@ -70,7 +70,7 @@ def test_an_exit_is_told_and_all_that_hung_on_the_workers_lease_is_gone(
     bulletin.post_exit(bulletin.read().view, W1, -9)
     view = bulletin.read().view
     assert (view.members, view.leader, view.dismissed) == ({}, None, {})
-    assert view.exits == {W1: ExitRecord(worker=W1, code=-9, while_member=True)}
+    assert view.exits == {W1: ExitRecord(worker=W1, code=-9)}
     with pytest.raises(LeaseLostError):
         store.renew(lease)
 
@@ -78,7 +78,7 @@ def test_an_exit_is_told_and_all_that_hung_on_the_workers_lease_is_gone(
 def test_telling_an_exit_twice_is_telling_it_once(bulletin: Bulletin) -> None:
     for _ in range(2):
         bulletin.post_exit(bulletin.read().view, W1, 0)
-    assert bulletin.read().view.exits == {W1: ExitRecord(worker=W1, code=0, while_member=False)}
+    assert bulletin.read().view.exits == {W1: ExitRecord(worker=W1, code=0)}
 
 
 def test_old_exits_that_nobody_refers_to_are_cleaned_up(store: Store, bulletin: Bulletin) -> None:

@@ -138,7 +138,7 @@ def test_an_exit_that_the_store_refuses_is_told_at_the_next_look(desk: Desk) -> 
         desk.look()
     assert desk.bulletin.read().view.exits == {}
     desk.look()
-    assert desk.bulletin.read().view.exits == {W1: ExitRecord(worker=W1, code=-9, while_member=False)}
+    assert desk.bulletin.read().view.exits == {W1: ExitRecord(worker=W1, code=-9)}
     assert [context.worker for context in desk.launcher.started] == ["w1", "w2"]
     assert desk.kinds() == ["worker_starting", "worker_started", "worker_exited", "worker_starting"]
 
