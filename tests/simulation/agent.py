@@ -19,13 +19,13 @@ from elastane.core.staffing import (
     plan_staffing,
 )
 from elastane.core.view import JobView, encode
+from elastane.jobs.ending import write_end
 from elastane.model.ids import DeviceId, WorkerId
 from elastane.model.records import ExitRecord, Spec
 from elastane.store.base import DeleteKey, Put, Store
 
-from .control import end_job
 from .loop import Bell, Process
-from .storage import KEYS, Client
+from .storage import JOB, KEYS, Client
 from .worker import NODE
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class Agent:
                 yield from self._request(lambda store, d=start.device: _drop_target(store, d))
         if plan.status is not None:
             status = plan.status
-            yield from self._request(lambda store: end_job(store, status, seen=view.status))
+            yield from self._request(lambda store: write_end(store, JOB, status, seen=view.status))
             world.note("agent", f"ends the job: {status.phase.value}, {status.message}")
         acted = plan.starts or plan.ends or plan.status is not None
         return now_s if acted else (plan.wake_at_s or now_s + LOOK_S)

@@ -7,8 +7,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from elastane.core.gate import ProposalId
 from elastane.core.leader import Decision, Sight, may_lead, proposal_stage
 from elastane.core.member import (
@@ -27,7 +25,7 @@ from elastane.core.member import (
 from elastane.core.view import JobView, encode
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import WorkerId
-from elastane.model.records import Ack, JobStatus, MemberRecord, Promised, Refused, WorkerPhase
+from elastane.model.records import Ack, MemberRecord, Promised, Refused, WorkerPhase
 from elastane.model.topology import Topology
 from elastane.store.base import (
     Absent,
@@ -36,7 +34,6 @@ from elastane.store.base import (
     DeleteKey,
     DeletePrefix,
     LeaseId,
-    ModRevisionIs,
     Put,
     Store,
     ValueIs,
@@ -196,6 +193,7 @@ class Control:
                 begun = standing.gate.offer_promise(proposal, step)
                 if begun is None:
                     self.world.checker.promised(self.me, proposal)
+                standing.changed.fire()
                 return ((proposal, Promised(step=step) if begun is None else Refused(at=begun)),)
             case Acknowledge(proposal, ack):
                 return ((proposal, ack),)
@@ -314,15 +312,3 @@ def write_decision(store: Store, leader: WorkerId, decision: Decision, *, guarde
     ]
     expected = {KEYS.leader: leader.encode(), **decision.unchanged} if guarded else {}
     return store.transact([ValueIs(key=k, value=v) for k, v in expected.items()], puts, deletes)
-
-
-def end_job(store: Store, status: JobStatus, seen: JobStatus | None = None) -> bool:
-    """Write how the job ended unless somebody else has, or its status is not what was `seen` any more."""
-    entry = store.get(KEYS.status)
-    known = msgspec.json.decode(entry.value, type=JobStatus) if entry else None
-    if known is not None and (known.phase.ended or (seen is not None and known.phase is not seen.phase)):
-        return False
-    generations = max(status.earlier_generations, known.earlier_generations if known else 0)
-    status = msgspec.structs.replace(status, earlier_generations=generations)
-    guard = [ModRevisionIs(key=KEYS.status, revision=entry.mod_revision if entry else 0)]
-    return store.transact(guard, [Put(key=KEYS.status, value=encode(status))]).succeeded

@@ -79,7 +79,9 @@ class Standing:
             self.retired.append(self.running)
         self.running = self.links.pop(ProposalId.of(topology), None)
         self.gate.entered(topology, seated=seated, has_state=seated or me in topology.suppliers)
-        self.local = replace(self.local, candidate=None)
+        candidate = self.local.candidate
+        if candidate is not None and candidate.proposal == ProposalId.of(topology):
+            self.local = replace(self.local, candidate=None)
         self._note(
             phase=WorkerPhase.TRAINING, generation=topology.generation, committed_step=self.gate.committed
         )

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from elastane.core.gate import ProposalId, Wait
 from elastane.core.view import encode
+from elastane.jobs.ending import write_end
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import JobPhase, JobStatus, MemberRecord, ModelSignature, WorkerPhase
 from elastane.model.topology import Mode, Topology, VrankRange
 from elastane.store.base import Absent, Put, Store
 
-from .control import Control, end_job
+from .control import Control
 from .fabric import End
 from .loop import Process
 from .standing import EXIT_FENCED, LeftError, LinkBrokenError
-from .storage import KEYS
+from .storage import JOB, KEYS
 
 if TYPE_CHECKING:
     from .world import World
@@ -270,7 +271,7 @@ class Worker:
     def _end_job(self, phase: JobPhase, message: str) -> Generator[Any, Any, None]:
         generations = self.standing.gate.newest_generation
         status = JobStatus(phase=phase, message=message, worker=self.me, earlier_generations=generations)
-        yield from self.control.call(lambda store: end_job(store, status))
+        yield from self.control.call(lambda store: write_end(store, JOB, status))
 
     def _await_switch(self) -> Generator[Any, Any, Topology | None]:
         self.standing.leave_if_told()
