@@ -184,11 +184,12 @@ class Checker:
     def was_let_go(self, worker: WorkerId) -> None:
         """Check that a worker that the rules have sent away was not the last one with the state."""
         view = self.world.storage.newest
-        held = self.world.workers[worker].standing.gate.has_state
-        if not held or view is None or view.status.phase.ended:
+        gate = self.world.workers[worker].standing.gate
+        if not gate.has_state or view is None or view.status.phase.ended:
             return
-        others = [w for w, x in self.world.workers.items() if x.process.alive and x.standing.gate.has_state]
-        self._check(bool(others), "I4", f"{worker}, the last that held the state, was let go")
+        others = [x.standing.gate for w, x in self.world.workers.items() if w != worker]
+        took_over = any(o.has_state and o.generation >= gate.generation for o in others)
+        self._check(took_over, "I4", f"{worker}, the last that held the state, was let go")
 
     def came_to_end(self, worker: WorkerId, state: State) -> None:
         """Check a worker that has come to the end of training."""
@@ -239,7 +240,13 @@ class Checker:
         if view.status.phase.ended:
             left = [w for w, x in world.workers.items() if x.process.alive and not x.process.frozen]
             self._check(not left or world.ended_s < 30.0, "I7", f"{left} live on after the job's end")
-        elif view.current is not None and not view.spec.stop and world.loop.now_s - world.quiet_at_s > 24.0:
+        # A worker without an agent that is asked to leave before it trains stays, and keeps its device.
+        elif (
+            view.current is not None
+            and not world.has_orphans
+            and not view.spec.stop
+            and world.loop.now_s - world.quiet_at_s > 24.0
+        ):
             wanted = min(view.spec.wanted, world.virtual_workers, world.devices)
             finishing = self.newest_step + 1 >= world.total_steps
             seated = len(view.current.members)

@@ -93,6 +93,7 @@ class World:
         self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
         self.troubled: dict[WorkerId, float] = {}
         self.resumes = False
+        self.has_orphans = False
         self.ended_s = 0.0
         self.lines: list[str] = []
         self._trace = blake2b(digest_size=16)
@@ -247,6 +248,7 @@ class World:
     def restart_agent(self, after_s: float) -> None:
         """Kill the agent and start another one."""
         self.note("fate", "kills the agent")
+        self.has_orphans = True
         self.agent.process.kill()
         self.agent = Agent(self, self.devices)
         agent = self.agent
