@@ -240,14 +240,11 @@ class Checker:
         if view.status.phase.ended:
             left = [w for w, x in world.workers.items() if x.process.alive and not x.process.frozen]
             self._check(not left or world.ended_s < 30.0, "I7", f"{left} live on after the job's end")
-        # A worker without an agent that is asked to leave before it trains stays, and keeps its device.
-        elif (
-            view.current is not None
-            and not world.has_orphans
-            and not view.spec.stop
-            and world.loop.now_s - world.quiet_at_s > 24.0
-        ):
-            wanted = min(view.spec.wanted, world.virtual_workers, world.devices)
-            finishing = self.newest_step + 1 >= world.total_steps
-            seated = len(view.current.members)
-            self._check(seated == wanted or finishing, "I7", f"{seated} workers train, {wanted} are wanted")
+            return
+        quiet_s = world.loop.now_s - world.quiet_at_s
+        if view.current is None or view.spec.stop or world.has_orphans or quiet_s < 24.0:
+            return  # has_orphans: one that is asked to leave before it trains stays, and keeps its device
+        wanted = min(view.spec.wanted, world.virtual_workers, world.devices)
+        finishing = self.newest_step + 1 >= world.total_steps
+        seated = len(view.current.members)
+        self._check(seated == wanted or finishing, "I7", f"{seated} workers train, {wanted} are wanted")
