@@ -25,7 +25,8 @@ class AgentSettings:
     workers: WorkerSettings = WorkerSettings()
     staffing: StaffingSettings = StaffingSettings()  # noqa: RUF009 - frozen
     lease_ttl_s: float = 5.0
-    """Life of the agent's own record without renewal; only people and name claims look at it."""
+    """Life of the agent's records without renewal: who looks for an agent (people, workers that fear to be
+    orphans, who wants the job's name) hears of its death so late."""
     stop_grace_s: float = 30.0
     """How long a graceful stop may take before it is ended by force."""
     look_s: float = 1.0

@@ -38,7 +38,8 @@ def _open_sqlite(rest: str, clock: Clock, create: bool) -> Store:
         raise StoreAddressError(
             f"sqlite://{rest} has no absolute path; write sqlite:///absolute/path/store.db"
         )
-    return SqliteStore(Path(rest), clock, create=create)
+    # Other tools write four slashes before an absolute path; SQLite would take //host for the name of one.
+    return SqliteStore(Path("/" + rest.lstrip("/")), clock, create=create)
 
 
 def _open_memory(rest: str, clock: Clock, create: bool) -> Store:

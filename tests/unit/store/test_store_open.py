@@ -37,6 +37,12 @@ def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
     assert path.exists()
 
 
+def test_more_slashes_before_the_path_change_nothing(tmp_path: Path) -> None:
+    with open_store(f"sqlite:///{tmp_path}/store.db") as store:
+        store.transact(puts=[Put(key="a", value=b"")])
+    assert (tmp_path / "store.db").exists()
+
+
 def test_two_handles_on_one_url_see_each_other(tmp_path: Path) -> None:
     for url in (f"sqlite://{tmp_path}/store.db", "memory://two-handles"):
         with open_store(url) as one, open_store(url) as other:
