@@ -254,8 +254,9 @@ def _part(keys: JobKeys, view: JobView, proposal: Topology, faults: Mapping[Work
             reason=f"{proposal.reason}; once more ({why})",
             fields=_describe(again),
         )
-    # Of two that are cut off from each other both are at fault: one of them can stay.
-    given_up = list(faults)[1:] or list(faults)
+    # Of two that are cut off from each other both are at fault: one can stay, who must hold the newest state.
+    keeper = max(proposal.peers, key=lambda w: (view.members[w].generation, w not in faults))
+    given_up = [w for w in faults if w != keeper] or [w for w in proposal.peers if w != keeper]
     return _dismiss(keys, view, given_up, why)
 
 

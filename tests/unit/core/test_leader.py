@@ -281,6 +281,15 @@ def test_survivors_that_still_cannot_reach_each_other_part() -> None:
     assert decided(beside_a_spare, proposed_at_s=90.0) == expected
 
 
+def test_who_holds_the_newest_state_is_never_given_up() -> None:
+    why = "a: not connected after 10 s"
+    dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
+    picture = repairing({B: Connected()}, asked=1)
+    behind = replace(picture, members={A: record("a", generation=2), B: record("b", generation=1)})
+    expected = withdrawn(f"the change was given up ({why})", b=dismissal)
+    assert decided(behind, proposed_at_s=90.0) == expected
+
+
 def test_a_survivor_that_alone_cannot_be_reached_is_given_up() -> None:
     why = "a: not connected after 10 s"
     dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
