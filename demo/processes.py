@@ -57,11 +57,11 @@ class ElasticRun:
     """
 
     def __init__(self, home: Path, script: Script) -> None:
-        self.home = home
+        self.home = home.resolve()  # stores are named by absolute paths
         self._output = home.with_suffix(".log")
         self._process = _spawn(
             [
-                *("-m", "elastane.cli.main", "run", str(script.path), "--home", str(home)),
+                *("-m", "elastane.cli.main", "run", str(script.path), "--home", str(self.home)),
                 *("--name", JOB_NAME, "--workers", "1", "--plain", "--", *script.arguments),
             ],
             self._output,

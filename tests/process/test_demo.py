@@ -21,7 +21,8 @@ DEADLINE_S = 300.0
 
 def start_demo(out: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(
-        [sys.executable, "-m", "demo.run", "--quick", "--out", str(out)],
+        # A relative path, as `make demo` gives.
+        [sys.executable, "-m", "demo.run", "--quick", "--out", os.path.relpath(out, ROOT)],
         cwd=ROOT,
         env={**os.environ, "COLUMNS": "100"},
         stdout=subprocess.PIPE,
