@@ -53,7 +53,8 @@ def plan_change(view: JobView) -> Change | str | None:
     return _plan_resize(view, current)
 
 
-def _ready_newcomers(view: JobView, current: Topology | None) -> list[WorkerId]:
+def ready_newcomers(view: JobView, current: Topology | None) -> list[WorkerId]:
+    """Return who could be taken in, in the order of their ids."""
     taken = current.peers if current else ()
     return sorted(
         w
@@ -70,7 +71,7 @@ def _place(view: JobView, workers: list[WorkerId]) -> tuple[Member, ...]:
 def _plan_start(view: JobView) -> Change | str | None:
     if view.spec.stop:
         return "stopped before training began"
-    ready = _ready_newcomers(view, None)[: desired_members(view)]
+    ready = ready_newcomers(view, None)[: desired_members(view)]
     if not ready or not view.virtual_workers:
         return None
     return Change(
@@ -113,7 +114,7 @@ def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | s
     if not survivors:
         return f"{trouble}, and no worker that holds the job's state is left"
     room = desired_members(view) - len(survivors)
-    spares = _ready_newcomers(view, current)[: max(0, room)]
+    spares = ready_newcomers(view, current)[: max(0, room)]
     # A step needs all members: while one has not entered a start, none was taken, and whoever is left may
     # begin anew with the state that it has itself.
     begins_anew = current.mode is Mode.START and not view.settled
@@ -133,7 +134,7 @@ def _plan_resize(view: JobView, current: Topology) -> Change | None:
     staying = [w for w in order if w not in view.spec.leaving]
     surplus = staying[wanted:]
     staying = staying[:wanted]
-    newcomers = _ready_newcomers(view, current)[: wanted - len(staying)]
+    newcomers = ready_newcomers(view, current)[: wanted - len(staying)]
     vacancies = wanted - len(staying) - len(newcomers)
     # Who is to be replaced trains on until his replacement is ready; and somebody must hold the state.
     patient = [w for w in going if view.spec.leaving[w] is Leave.SWAP][: max(0, vacancies)]

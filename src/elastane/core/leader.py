@@ -17,7 +17,7 @@ from math import ceil
 
 from msgspec import structs
 
-from elastane.core.desired import Change, desired_members, plan_change
+from elastane.core.desired import Change, desired_members, plan_change, ready_newcomers
 from elastane.core.gate import ProposalId
 from elastane.core.view import JobView, encode
 from elastane.model.ids import JobId, WorkerId
@@ -32,6 +32,11 @@ from elastane.model.records import (
     WorkerPhase,
 )
 from elastane.model.topology import Mode, Topology
+
+FIRST_REST_S = 0.05
+"""Rest after the second failure for one generation: longer than an exit notice takes to arrive."""
+LONGEST_REST_S = 2.0
+"""Longest rest: below the default lease, so that a change is tried soon after its obstacle is gone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +68,8 @@ class Sight:
         step_time_s: recent time per step; 0 if not known.
         ready_since_s: when it first saw each worker ready.
         proposed_at_s: when it first saw the present proposal in its present stage.
+        withdrawals: how many proposals for the next generation it has withdrawn so far.
+        withdrawn_at_s: when it withdrew the last of them.
     """
 
     now_s: float
@@ -70,6 +77,8 @@ class Sight:
     step_time_s: float = 0.0
     ready_since_s: Mapping[WorkerId, float] = field(default_factory=dict)
     proposed_at_s: float = 0.0
+    withdrawals: int = 0
+    withdrawn_at_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,11 +119,36 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
     if isinstance(change, str):
         return _end(keys, view, JobPhase.STOPPED if view.current is None else JobPhase.FAILED, change)
     if change is None:
-        return NOTHING
-    wait_until = _worth_waiting(view, change, sight, settings)
-    if wait_until is not None and wait_until > sight.now_s:
+        return _dismiss_surplus(keys, view)
+    wait_until = max(_worth_waiting(view, change, sight, settings) or 0.0, _rest_until_s(sight))
+    if wait_until > sight.now_s:
         return Decision(wake_at_s=wait_until, reason="waiting for workers that are about to be ready")
     return _propose(keys, view, change)
+
+
+def _dismiss_surplus(keys: JobKeys, view: JobView) -> Decision:
+    """Send away who became ready when fewer workers were wanted than had been started for."""
+    current = view.current
+    if current is None or current.mode is Mode.STOP or not view.settled:
+        return NOTHING
+    surplus = ready_newcomers(view, current)
+    if not surplus:
+        return NOTHING
+    reason = f"{desired_members(view)} workers are wanted, and so many train"
+    return Decision(
+        puts={keys.dismissal(w): encode(Dismissal(reason=reason)) for w in surplus},
+        event="dismissed",
+        reason=reason,
+        fields={"workers": surplus},
+    )
+
+
+def _rest_until_s(sight: Sight) -> float:
+    """Return until when to rest after proposals for one generation have failed again and again."""
+    if sight.withdrawals < 2:
+        return 0.0  # one failure has a cause that is seen at once: somebody died
+    rest_s: float = FIRST_REST_S * 2 ** (sight.withdrawals - 2)
+    return sight.withdrawn_at_s + min(LONGEST_REST_S, rest_s)
 
 
 def may_lead(view: JobView, worker: WorkerId) -> bool:

@@ -164,16 +164,28 @@ def _reason_to_quit(view: JobView, local: LocalState, gate: StepGate) -> Quit | 
         and me not in view.members,
         f"the job failed: {view.status.message}": phase is JobPhase.FAILED,
         "a newer generation was formed without this worker": gate.seated and _is_passed(view, me, gate),
+        "the job has finished, and this worker has lost the others on the way": gate.halted
+        and gate.seated
+        and not local.finished
+        and phase is JobPhase.FINISHED,
         "the job has stopped without this worker": gate.seated and phase is JobPhase.STOPPED,
     }
     for reason, holds in reasons.items():
         if holds:
             return Quit(reason, clean=False)
+    if me in view.spec.leaving and _is_outside(view, me, gate):
+        return Quit("asked to leave before it took part")
     if phase.ended and not gate.seated:
         return Quit(f"the job has {phase.value} and needs this worker no more")
     if gate.generation and not gate.seated and _has_left(view, me, gate):
         return Quit("all others have entered the generation without this worker")
     return None
+
+
+def _is_outside(view: JobView, me: WorkerId, gate: StepGate) -> bool:
+    """Tell whether a worker is in no generation, current, proposed or about to be entered."""
+    generations = [g for g in (view.current, view.proposal, gate.pending) if g is not None]
+    return gate.generation == 0 and not any(me in g.peers for g in generations)
 
 
 def _is_passed(view: JobView, me: WorkerId, gate: StepGate) -> bool:

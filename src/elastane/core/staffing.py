@@ -43,7 +43,7 @@ class StaffingSettings:
     dismissed_grace_s: float = 5.0
     """How long a dismissed worker may take to end itself."""
     ended_grace_s: float = 20.0
-    """How long workers may go on after the job has ended well: scripts save models after the loop."""
+    """How long workers may go on after the job has ended well without them, for their `finally` blocks."""
     failed_grace_s: float = 1.0
     """How long workers may go on after the job has failed, or has ended before they took part."""
     kill_grace_s: float = 5.0
@@ -310,7 +310,11 @@ def _judge(
 
 def _judge_after_end(
     status: JobStatus, process: WorkerProcess, ended_at_s: float, settings: StaffingSettings
-) -> _Verdict:
+) -> _Verdict | None:
+    if status.phase is JobPhase.FINISHED and process.last_phase is WorkerPhase.FINISHED:
+        return (
+            None  # it runs what the script does after its loop: a last test, a save; however long that takes
+        )
     reason = f"the job has ended ({status.phase.value})"
     outside = process.last_phase in (None, WorkerPhase.PREPARING)
     short = outside or status.phase is JobPhase.FAILED

@@ -46,6 +46,8 @@ def main(context: WorkerContext) -> int:
     try:
         return _run_script(context, control)
     finally:
+        for number in LEAVE_SIGNALS:
+            signal.signal(number, signal.SIG_IGN)  # it is leaving
         control.leave()
         events.close()
 
@@ -102,7 +104,11 @@ def _report_failure(control: Control, message: str, text: str) -> None:
     joining = control.standing.gate.generation == 0 and control.view.current is not None
     # One that leaves runs `finally` blocks only: the others train on.
     ends_job = not joining and not control.standing.leaving
-    first = ends_job and control.end_job(JobPhase.FAILED, message)
+    try:
+        first = ends_job and control.end_job(JobPhase.FAILED, message)
+    except ElastaneError as error:
+        first = False
+        sys.stderr.write(f"the failure could not be reported: {error}\n")
     control.events.append(
         "script_failed",
         worker=control.context.worker,

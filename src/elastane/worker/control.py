@@ -187,7 +187,10 @@ class Control:
     def leave(self) -> None:
         """Give up the lease, and with it the record and the leadership; the thread ends."""
         for close in self.at_leave:
-            close()
+            try:
+                close()
+            except OSError as error:
+                _log.error("not everything could be written down before leaving: %s", error)
         self._ending = True
         self._wake.set()
         self._thread.join(EXIT_GRACE_S)
@@ -296,7 +299,8 @@ class Control:
 
     def _wait_for_exit(self) -> None:
         # The store is gone, so nobody can be told any more: the training thread gets its grace, then ends.
-        while not self._ending and time.monotonic() < self._quit_at_s:
+        # One that leaves already runs `finally` blocks: it may take its time.
+        while not self._ending and (self.standing.leaving or time.monotonic() < self._quit_at_s):
             self._refuse_calls()
             self._wake.wait(0.1)
             self._wake.clear()

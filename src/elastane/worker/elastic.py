@@ -175,6 +175,8 @@ class ElasticSession:
         self._standing.note_wait(f"the state of step {topology.switch_step} to be moved")
         state = self._training.state
         if own in suppliers:
+            if own == suppliers[0] and topology.members and topology.members[0].worker in topology.receivers:
+                self._fill_metrics()
             captured = state.capture()
 
             def send(link: Link) -> None:
@@ -227,10 +229,26 @@ class ElasticSession:
         if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
             self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
 
+    def _fill_metrics(self) -> None:
+        """Write down the steps that the next main worker has missed: it is sent the state, not the records."""
+        try:
+            log = MetricsLog(self._directory)
+            log.recover(self._records)
+            log.close()
+        except OSError as error:
+            self._control.events.append("metrics_lost", worker=self._me, reason=str(error))
+
     def _write_metrics(self, *, main: bool) -> None:
         if main and self._metrics is None:
-            self._metrics = MetricsLog(self._directory)
-            self._metrics.recover(self._records)
+            try:
+                self._metrics = MetricsLog(self._directory)
+            except OSError as error:
+                self._control.events.append("metrics_lost", worker=self._me, reason=str(error))
+                return
+            missing = self._metrics.recover(self._records)
+            if missing:
+                reason = f"{missing} steps before this worker's first are not in the log"
+                self._control.events.append("metrics_lost", worker=self._me, reason=reason)
         elif not main and self._metrics is not None:
             self._metrics.close()
             self._metrics = None

@@ -27,6 +27,9 @@ class Leading:
         self._ready_since_s: dict[WorkerId, float] = {}
         self._stage: tuple[ProposalId, bool] | None = None
         self._stage_since_s = 0.0
+        self._withdrawn = 0
+        self._withdrawn_at_s = 0.0
+        self._withdrawn_after = 0
         self._written_at = 0
         self.wake_at_s = float("inf")
 
@@ -64,7 +67,15 @@ class Leading:
             step_time_s=step_time_s,
             ready_since_s=self._ready_since_s,
             proposed_at_s=self._stage_since_s,
+            withdrawals=self._withdrawals(view),
+            withdrawn_at_s=self._withdrawn_at_s,
         )
+
+    def _withdrawals(self, view: JobView) -> int:
+        generation = view.current.generation if view.current else 0
+        if generation != self._withdrawn_after:
+            self._withdrawn_after, self._withdrawn = generation, 0
+        return self._withdrawn
 
     def _apply(self, store: Store, decision: Decision) -> bool:
         if not decision.puts and not decision.deletes:
@@ -79,6 +90,9 @@ class Leading:
         if not result.succeeded:
             return False
         self._written_at = result.revision
+        if decision.event == "withdrawn":
+            self._withdrawn += 1
+            self._withdrawn_at_s = time.monotonic()
         if decision.event:
             self._events.append(decision.event, reason=decision.reason, **decision.fields)
         return True
