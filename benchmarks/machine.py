@@ -18,6 +18,7 @@ def describe_machine() -> dict[str, str]:
         "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.0f} GiB",
         "system": f"{platform.system()} {platform.release()}",
         "accelerator": "none",
+        "priority": f"nice {os.getpriority(os.PRIO_PROCESS, 0)}",
         "load": f"{load} (1, 5, 15 minutes, at the beginning)",
     }
 

@@ -230,7 +230,7 @@ class ElasticSession:
             self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
 
     def _fill_metrics(self) -> None:
-        """Write down the steps that the next main worker has missed: it is sent the state, not the records."""
+        """Write down the steps that the next main worker missed: it is sent the state, not the records."""
         try:
             log = MetricsLog(self._directory)
             log.recover(self._records)
