@@ -1,0 +1,36 @@
+"""The policies that users can name, each with how to make it.
+
+A new policy is one line here. Knows how to build policies from settings; decides nothing itself.
+"""
+
+from __future__ import annotations
+
+from elastane.model.errors import ConfigError
+from elastane.policy.base import Policy
+from elastane.policy.elastic_tiresias import ElasticTiresias
+from elastane.policy.fifo import Fifo, FifoSkip
+from elastane.policy.srtf import Srsf, Srtf
+from elastane.policy.tiresias import Tiresias
+
+_KNOWN: tuple[type[Policy], ...] = (Fifo, FifoSkip, Srtf, Srsf, Tiresias, ElasticTiresias)
+
+POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KNOWN}
+"""Every known policy class by the name that users type."""
+
+
+def make_policy(name: str, **settings: object) -> Policy:
+    """Return the policy called `name` with `settings` in place of its defaults.
+
+    Raises ConfigError with the known names, or with the settings that the policy has.
+    """
+    if name not in POLICIES:
+        raise ConfigError(f"no policy is called {name!r}; known: {', '.join(POLICIES)}")
+    kind = POLICIES[name]
+    try:
+        return kind(**settings)
+    except TypeError as error:
+        fields = [field for field in getattr(kind, "__dataclass_fields__", {}) if field != "name"]
+        known = ", ".join(fields) or "none"
+        raise ConfigError(
+            f"policy {name!r} does not take {sorted(settings)}; its settings: {known}"
+        ) from error
