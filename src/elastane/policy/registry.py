@@ -6,13 +6,24 @@ A new policy is one line here. Knows how to build policies from settings; decide
 from __future__ import annotations
 
 from elastane.model.errors import ConfigError
+from elastane.policy.afs import AfsL, AfsP
+from elastane.policy.backfill import FifoBackfill
 from elastane.policy.base import Policy
+from elastane.policy.easyscale import EasyScale
 from elastane.policy.elastic_tiresias import ElasticTiresias
+from elastane.policy.even import Even
 from elastane.policy.fifo import Fifo, FifoSkip
+from elastane.policy.gittins import Gittins
+from elastane.policy.optimus import Optimus
 from elastane.policy.srtf import Srsf, Srtf
+from elastane.policy.static import Static
 from elastane.policy.tiresias import Tiresias
 
-_KNOWN: tuple[type[Policy], ...] = (Fifo, FifoSkip, Srtf, Srsf, Tiresias, ElasticTiresias)
+_KNOWN: tuple[type[Policy], ...] = (
+    *(Fifo, FifoSkip, FifoBackfill, Static),
+    *(Srtf, Srsf, Tiresias, Gittins),
+    *(ElasticTiresias, Even, EasyScale, AfsL, AfsP, Optimus),
+)
 
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KNOWN}
 """Every known policy class by the name that users type."""

@@ -74,7 +74,7 @@ class Engine:
         self._live = LiveJobs(workload.jobs, self._speeds, overhead)
         pools = cluster.pools
         self._pool_free = np.array([pool.devices for pool in pools], dtype=np.int64)
-        self._placed = len(pools) > 1
+        self._placed = self._live.placed
         self._free = cluster.capacity
         self._submit = [job.submit_s for job in workload.jobs]
         self._arrived = 0

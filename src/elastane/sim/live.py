@@ -55,7 +55,8 @@ class LiveJobs:
         self._jobs = jobs
         self._speeds = speeds
         self._overhead = overhead
-        self._placed = pools > 1
+        # Whole pieces of virtual workers make the speed depend on more than a table of counts.
+        self.placed = pools > 1 or any(job.virtual_workers for job in jobs)
         self._starts = 0
         self._tenants = {name: i for i, name in enumerate(sorted({job.tenant for job in jobs}))}
 
@@ -85,7 +86,7 @@ class LiveJobs:
         for name in ("service", "ran_s", "note", "held", "rate", "slow_rate", "training"):
             getattr(columns, name)[row] = 0
         columns.join_until_s[row] = columns.stop_until_s[row] = now
-        if self._placed:
+        if self.placed:
             columns.pools[row] = 0
         self.row_of[number] = row
 
