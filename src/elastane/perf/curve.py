@@ -63,6 +63,23 @@ def compute_largest_useful(speedups: Floats) -> npt.NDArray[np.int64]:
     return np.asarray(np.argmax(speedups, axis=1), dtype=np.int64)
 
 
+def compute_envelope_slopes(curve: Floats) -> Floats:
+    """Return the slopes of the least concave function above a curve: entry i leads from point i to i + 1.
+
+    Slopes fall or stay, and are 0 behind the highest point.
+    """
+    best = np.maximum.accumulate(curve)
+    slopes = np.zeros(len(best) - 1)
+    start, last = 0, int(np.argmax(best))
+    while start < last:
+        ahead = (best[start + 1 : last + 1] - best[start]) / np.arange(1, last - start + 1)
+        # The farthest of equal slopes, so that straight stretches are taken in one step.
+        reach = len(ahead) - int(np.argmax(ahead[::-1]))
+        slopes[start : start + reach] = ahead[reach - 1]
+        start += reach
+    return slopes
+
+
 def compute_mixed_speed(counts: Sequence[int], capabilities: Sequence[float], virtual_workers: int) -> float:
     """Return the speed of `virtual_workers` equal pieces split over unlike devices, in pieces per second.
 

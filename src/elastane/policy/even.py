@@ -72,10 +72,12 @@ def _split(view: View, pool: int, rows: Ints, useful: Ints) -> list[Change]:
 
 def compute_even_shares(devices: int, least: Ints, most: Ints) -> Ints:
     """Return shares between `least` and `most`, as even as these allow; earlier jobs get the odd ones."""
-    shares = least.copy()
-    for _ in range(devices - int(least.sum())):
-        growing = np.flatnonzero(shares < most)
-        if not len(growing):
-            break
-        shares[growing[np.argmin(shares[growing])]] += 1
-    return shares
+    low, high = 0, devices
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = int(np.clip(middle, least, most).sum()) <= devices
+        low, high = (middle, high) if fits else (low, middle - 1)
+    shares = np.clip(low, least, most)
+    odd = np.flatnonzero((shares == low) & (shares < most))[: devices - int(shares.sum())]
+    shares[odd] += 1
+    return np.asarray(shares)

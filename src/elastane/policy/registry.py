@@ -10,6 +10,7 @@ from elastane.policy.afs import AfsL, AfsP
 from elastane.policy.backfill import FifoBackfill
 from elastane.policy.base import Policy
 from elastane.policy.easyscale import EasyScale
+from elastane.policy.elastane import Elastane
 from elastane.policy.elastic_tiresias import ElasticTiresias
 from elastane.policy.even import Even
 from elastane.policy.fifo import Fifo, FifoSkip
@@ -22,7 +23,7 @@ from elastane.policy.tiresias import Tiresias
 _KNOWN: tuple[type[Policy], ...] = (
     *(Fifo, FifoSkip, FifoBackfill, Static),
     *(Srtf, Srsf, Tiresias, Gittins),
-    *(ElasticTiresias, Even, EasyScale, AfsL, AfsP, Optimus),
+    *(ElasticTiresias, Even, EasyScale, AfsL, AfsP, Optimus, Elastane),
 )
 
 POLICIES: dict[str, type[Policy]] = {kind.name: kind for kind in _KNOWN}
