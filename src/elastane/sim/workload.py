@@ -47,6 +47,10 @@ class WorkloadOptions:
             raise ConfigError(f"largest growth is {self.max_growth}; it must be at least 1")
 
 
+AS_IT_IS = WorkloadOptions()
+"""The trace's own load, all jobs elastic, seed 0."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """Hold the workload made from a trace for one cluster, and what was assumed or left out on the way.

@@ -256,4 +256,4 @@ def _shifted(row: TraceRow, first_s: float) -> TraceRow:
 def _describe_origin(first_s: float, is_clock: bool) -> str:
     if is_clock or first_s > 1e9:
         return datetime.fromtimestamp(first_s, tz=UTC).strftime("%Y-%m-%d %H:%M:%S")
-    return f"second {first_s:g} of the trace"
+    return f"second {first_s:,.0f} of the trace's clock"

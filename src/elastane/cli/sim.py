@@ -1,0 +1,275 @@
+"""`elastane sim`: replay a trace of jobs under several scheduling policies and compare them.
+
+Turns flags into a SimRequest, shows progress, prints a table, and writes the report. All thinking is done in
+`elastane.sim`; what cannot be done is one message on standard error and an exit code, never a traceback.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, NoReturn
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
+
+from elastane.model.errors import ConfigError, ElastaneError
+from elastane.perf.overhead import PRESETS
+from elastane.policy.registry import POLICIES
+from elastane.sim.compare import OnProgress
+from elastane.sim.policy_choice import describe_policy
+from elastane.sim.profiles import SOURCES
+from elastane.sim.readers import DEFAULT_MOST_JOBS, FORMATS, Selection
+from elastane.sim.report import (
+    CLAIRVOYANT_NOTE,
+    LEGEND,
+    Comparison,
+    build_table,
+    dump_json,
+    save_report,
+    say_headline,
+)
+from elastane.sim.request import (
+    DEFAULT_OVERHEAD,
+    DEFAULT_POLICIES,
+    SimRequest,
+    list_tasks,
+    prepare_request,
+    read_request_trace,
+    run_request,
+)
+from elastane.sim.workload import Preparation, WorkloadOptions
+
+EXIT_SOME_FAILED = 1
+"""At least one policy failed; the others' results are in the report."""
+
+EXIT_UNUSABLE = 2
+"""The input or the flags cannot be used; nothing was done. The same code as for unknown flags."""
+
+EXIT_INTERRUPTED = 130
+"""Ended by Ctrl-C: 128 + SIGINT, as shells count."""
+
+DEFAULT_FOLDER = Path("elastane-report")
+_WIDE = 104
+_Option = typer.Option
+
+
+def sim(  # noqa: PLR0917 - one parameter for each flag is how typer reads them
+    trace: Annotated[
+        Path | None,
+        typer.Argument(help="Trace file, plain or .gz. Without it: 400 real jobs that come along."),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        _Option(
+            "--policy",
+            "-p",
+            help="A policy's name, with options NAME:KEY=VALUE, or your own FILE.py:CLASS. Repeat it to "
+            "compare; the first one is the baseline.",
+        ),
+    ] = None,
+    cluster: Annotated[
+        str | None, _Option("--cluster", "-c", help="NODESxDEVICES, e.g. 64x8, or 8x8:V100,4x8:P100.")
+    ] = None,
+    out: Annotated[Path | None, _Option("--out", "-o", help="Folder for the report.")] = None,
+    format_name: Annotated[
+        str | None, _Option("--format", "-f", help="Trace format; found by itself if left out.")
+    ] = None,
+    sweep: Annotated[
+        list[str] | None,
+        _Option(
+            "--sweep", help="Vary load, nodes, seed or elastic: load=0.5:2.0:0.25, nodes=16,32. Up to two."
+        ),
+    ] = None,
+    seed: Annotated[int, _Option(help="Seed of everything that is drawn.", min=0)] = 0,
+    overhead: Annotated[str, _Option(help=f"What a change costs: {', '.join(PRESETS)}.")] = DEFAULT_OVERHEAD,
+    jobs: Annotated[
+        int | None, _Option("--jobs", "-j", help="Processes; as many as processors if left out.")
+    ] = None,
+    as_json: Annotated[bool, _Option("--json", help="Print JSON; write a report only with --out.")] = False,
+    profiles: Annotated[
+        str | None, _Option(help=f"Speed profiles: {', '.join(SOURCES)}, or a CSV file of yours.")
+    ] = None,
+    elastic_share: Annotated[float, _Option(help="Share of jobs that can change their size.")] = 1.0,
+    max_growth: Annotated[
+        float | None, _Option(help="Largest size of a job as a multiple of its request.")
+    ] = None,
+    load: Annotated[float, _Option(help="Bring the same jobs this many times as fast.")] = 1.0,
+    days: Annotated[str | None, _Option(help="Only jobs submitted in days FROM:TO of the trace.")] = None,
+    tenant: Annotated[str | None, _Option(help="Only this tenant's (user's, account's) jobs.")] = None,
+    most_jobs: Annotated[
+        int, _Option(help="Refuse traces with more jobs than this.", min=1)
+    ] = DEFAULT_MOST_JOBS,
+    by_node: Annotated[bool, _Option("--by-node", help="Jobs spread over nodes are slower.")] = False,
+    round_s: Annotated[
+        float, _Option("--round", help="Schedule in rounds of so many seconds; 0: at once.")
+    ] = 0.0,
+    list_all: Annotated[
+        bool, _Option("--list", help="List policies, trace formats, overheads and profiles, and stop.")
+    ] = False,
+) -> None:
+    """Replay a trace of jobs under scheduling policies and compare how long jobs take.
+
+    Reads Slurm histories (`sacct --parsable2`), published traces and plain CSV. Without arguments it runs a
+    built-in sample. Exit codes: 0 done, 1 a policy failed (the report has the others), 2 the input cannot be
+    used, 130 interrupted.
+    """
+    with _explained():
+        if list_all:
+            _print_known()
+            return
+        request = SimRequest(
+            trace=trace,
+            policies=tuple(policy or DEFAULT_POLICIES),
+            cluster=cluster,
+            format_name=format_name,
+            overhead=overhead,
+            sweep=tuple(sweep or ()),
+            selection=_parse_selection(days, tenant, most_jobs),
+            options=WorkloadOptions(
+                seed=seed, profiles=profiles, elastic_share=elastic_share, load=load, max_growth=max_growth
+            ),
+            by_node=by_node,
+            round_s=round_s,
+            processes=len(os.sched_getaffinity(0)) if jobs is None else jobs,
+        )
+        folder = out or (None if as_json else DEFAULT_FOLDER)
+        if folder is not None and folder.exists() and not folder.is_dir():
+            raise ConfigError(f"--out {folder} is a file; name a folder for the report.")
+        comparison = _run(request, quiet=as_json)
+        if as_json:
+            sys.stdout.write(dump_json(comparison))
+        page = save_report(comparison, folder) if folder is not None else None
+        if not as_json:
+            _print_results(comparison, page)
+        sys.stdout.flush()
+        for failure in comparison.failures:
+            _complain(failure.message)
+    if comparison.failures:
+        raise typer.Exit(EXIT_SOME_FAILED)
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Turn every expected failure into one message and an exit code."""
+    try:
+        yield
+    except ElastaneError as error:
+        _complain(str(error))
+        raise typer.Exit(EXIT_UNUSABLE) from error
+    except KeyboardInterrupt as error:
+        _complain("interrupted; no report was written.")
+        raise typer.Exit(EXIT_INTERRUPTED) from error
+    except MemoryError as error:
+        _complain("not enough memory; take a part of the trace with --days or fewer processes with --jobs.")
+        raise typer.Exit(EXIT_UNUSABLE) from error
+    except OSError as error:
+        _give_up_output(error)
+
+
+def _give_up_output(error: OSError) -> NoReturn:
+    """End after standard output could not be written (a full disk, a closed pipe)."""
+    # The interpreter would try to flush again at its end, and fail with a traceback.
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):
+        _complain(f"the results cannot be printed: {error.strerror or error}.")
+    raise typer.Exit(EXIT_UNUSABLE) from error
+
+
+def _parse_selection(days: str | None, tenant: str | None, most_jobs: int) -> Selection:
+    if days is None:
+        return Selection(tenant=tenant, most_jobs=most_jobs)
+    first, colon, last = days.partition(":")
+    try:
+        from_day, to_day = float(first or 0), float(last) if last else math.inf
+    except ValueError as error:
+        raise ConfigError(f"--days {days!r} is not understood; write FROM:TO in days, e.g. 10:40.") from error
+    if not colon or not 0 <= from_day < to_day:
+        raise ConfigError(f"--days {days!r}: write FROM:TO with 0 <= FROM < TO, e.g. 10:40.")
+    return Selection(from_day=from_day, to_day=to_day, tenant=tenant, most_jobs=most_jobs)
+
+
+def _run(request: SimRequest, *, quiet: bool) -> Comparison:
+    console = Console(stderr=True, highlight=False)
+    trace = read_request_trace(request)
+    prepared = prepare_request(request, trace)
+    comparison_of = prepared[1]
+    if not quiet:
+        _print_input(console, trace.name, trace.format, comparison_of, trace.left_out_count)
+    with _progress(console, request, quiet=quiet) as on_progress:
+        return run_request(request, trace, prepared, on_progress)
+
+
+def _print_input(console: Console, name: str, format_name: str, made: Preparation, unread: int) -> None:
+    left_out = unread + sum(entry.count for entry in made.left_out)
+    text = f"{name}: {len(made.workload.jobs):,} jobs (format {format_name})"
+    console.print(text + (f", {left_out:,} rows left out" if left_out else ""), markup=False)
+
+
+@contextmanager
+def _progress(console: Console, request: SimRequest, *, quiet: bool) -> Iterator[OnProgress]:
+    """Show a bar for each policy, and one for all points of a sweep."""
+    tasks = list_tasks(request)
+    policies = len(request.policies)
+    shares = [0.0] * len(tasks)
+    columns = (TextColumn("{task.description}"), BarColumn(), TaskProgressColumn(), TimeElapsedColumn())
+    with Progress(
+        *columns, console=console, disable=quiet or not console.is_terminal, transient=True
+    ) as bars:
+        ids = [bars.add_task(policy, total=1.0) for policy in request.policies]
+        swept = bars.add_task("sweep", total=len(tasks) - policies) if len(tasks) > policies else None
+
+        def on_progress(number: int, share: float) -> None:
+            shares[number] = share
+            if number < policies:
+                bars.update(ids[number], completed=share)
+            elif swept is not None:
+                bars.update(swept, completed=sum(shares[policies:]))
+
+        yield on_progress
+
+
+def _print_results(comparison: Comparison, page: Path | None) -> None:
+    console = Console(highlight=False)
+    console.print()
+    console.print(build_table(comparison, wide=console.width >= _WIDE))
+    if any(run.clairvoyant for run in comparison.runs):
+        console.print(CLAIRVOYANT_NOTE, style="dim", markup=False)
+    console.print(LEGEND, style="dim", markup=False)
+    console.print()
+    for entry in comparison.left_out:
+        more = ", ..." if entry.count > len(entry.examples) else ""
+        examples = ", ".join(entry.examples)
+        console.print(f"left out: {entry.count:,} x {entry.reason} ({examples}{more})", markup=False)
+    for note in comparison.trace.notes:
+        console.print(f"note: {note}", markup=False)
+    for warning in comparison.warnings:
+        console.print(f"warning: {warning}", style="yellow", markup=False)
+    console.print(say_headline(comparison), style="bold", markup=False)
+    if page is not None:
+        console.print(f"Report: {page}", markup=False, soft_wrap=True)
+
+
+def _print_known() -> None:
+    console = Console(highlight=False)
+    groups = (
+        ("Policies", {name: describe_policy(kind) for name, kind in POLICIES.items()}),
+        ("Trace formats", {known.name: known.title for known in FORMATS}),
+        ("Overheads", {name: preset.kind for name, preset in PRESETS.items()}),
+        ("Speed profiles", SOURCES),
+    )
+    for title, entries in groups:
+        console.print(title, style="bold")
+        for name, text in entries.items():
+            console.print(f"  {name:<20} {text}", markup=False, soft_wrap=True)
+
+
+def _complain(message: str) -> None:
+    Console(stderr=True, highlight=False).print(
+        f"elastane sim: {message}", style="red", markup=False, soft_wrap=True
+    )
