@@ -79,7 +79,7 @@ def test_the_json_has_the_figures_of_every_policy_and_no_infinities(folder: Path
     assert content["policies"][0]["metrics"] == comparison.runs[0].result.metrics.as_dict()
     assert content["policies"][0]["digest"] == comparison.runs[0].result.digest
     assert content["trace"]["left_out"] == [
-        {"reason": "duration is negative", "count": 7, "examples": ["line 9 ('-1')"]}
+        {"reason": "duration is negative", "count": 7, "examples": ["line 9 ('-1')"], "expected": False}
     ]
     assert len(content["sweep"]) == 12
     assert {(entry["load"], entry["nodes"]) for entry in content["sweep"]} == {(1, 1), (1, 2), (2, 1), (2, 2)}

@@ -8,7 +8,7 @@ import pytest
 from sim_fakes import small_trace
 
 from elastane.model.errors import ConfigError
-from elastane.sim.readers import Selection
+from elastane.sim.readers import Selection, Trace, TraceRow
 from elastane.sim.request import (
     DEFAULT_POLICIES,
     SimRequest,
@@ -64,6 +64,15 @@ def test_a_trace_without_a_cluster_gets_a_suggestion() -> None:
         ConfigError, match=r"devices busy on average.*--cluster 2x8 would be about fully loaded"
     ):
         choose_cluster(SimRequest(trace=Path("x.csv")), small_trace())
+
+
+def test_a_history_with_starts_suggests_what_was_really_in_use() -> None:
+    rows = tuple(
+        TraceRow(line=2, job_id=str(i), submit_s=float(i), devices=8, duration_s=1000.0, waited_s=0.0)
+        for i in range(9)
+    )
+    with pytest.raises(ConfigError, match="up to 72 devices in use at once: with nodes of 8, --cluster 9x8"):
+        choose_cluster(SimRequest(trace=Path("x.csv")), Trace(name="t", format="slurm", rows=rows))
 
 
 def test_the_command_repeats_every_choice() -> None:

@@ -24,7 +24,7 @@ from elastane.policy.registry import POLICIES
 from elastane.sim.compare import OnProgress
 from elastane.sim.policy_choice import describe_policy
 from elastane.sim.profiles import SOURCES
-from elastane.sim.readers import DEFAULT_MOST_JOBS, FORMATS, Selection
+from elastane.sim.readers import DEFAULT_MOST_JOBS, FORMATS, Selection, Trace
 from elastane.sim.report import (
     CLAIRVOYANT_NOTE,
     LEGEND,
@@ -198,16 +198,15 @@ def _run(request: SimRequest, *, quiet: bool) -> Comparison:
     console = Console(stderr=True, highlight=False)
     trace = read_request_trace(request)
     prepared = prepare_request(request, trace)
-    comparison_of = prepared[1]
     if not quiet:
-        _print_input(console, trace.name, trace.format, comparison_of, trace.left_out_count)
+        _print_input(console, trace, prepared[1])
     with _progress(console, request, quiet=quiet) as on_progress:
         return run_request(request, trace, prepared, on_progress)
 
 
-def _print_input(console: Console, name: str, format_name: str, made: Preparation, unread: int) -> None:
-    left_out = unread + sum(entry.count for entry in made.left_out)
-    text = f"{name}: {len(made.workload.jobs):,} jobs (format {format_name})"
+def _print_input(console: Console, trace: Trace, made: Preparation) -> None:
+    left_out = sum(entry.count for entry in trace.left_out + made.left_out)
+    text = f"{trace.name}: {len(made.workload.jobs):,} jobs (format {trace.format})"
     console.print(text + (f", {left_out:,} rows left out" if left_out else ""), markup=False)
 
 
@@ -244,8 +243,8 @@ def _print_results(comparison: Comparison, page: Path | None) -> None:
     console.print()
     for entry in comparison.left_out:
         more = ", ..." if entry.count > len(entry.examples) else ""
-        examples = ", ".join(entry.examples)
-        console.print(f"left out: {entry.count:,} x {entry.reason} ({examples}{more})", markup=False)
+        examples = "" if entry.expected else f" ({', '.join(entry.examples)}{more})"
+        console.print(f"left out: {entry.count:,} x {entry.reason}{examples}", markup=False)
     for note in comparison.trace.notes:
         console.print(f"note: {note}", markup=False)
     for warning in comparison.warnings:

@@ -48,10 +48,10 @@ def describe_policy(kind: type[Any]) -> str:
     """Return the first line that a policy's module says, and its own if it is not alone there."""
     module = sys.modules[kind.__module__]
     siblings = [other for other in POLICIES.values() if other.__module__ == kind.__module__]
-    texts = [module.__doc__] if module.__doc__ else []
-    if len(siblings) > 1 or not texts:
-        texts.append(inspect.getdoc(kind))
-    return " ".join((text or "").strip().partition("\n")[0] for text in texts)
+    texts = [module.__doc__ or ""]
+    if len(siblings) > 1 or not module.__doc__:
+        texts.append(inspect.getdoc(kind) or "")
+    return " ".join(text.strip().partition("\n")[0] for text in texts).strip()
 
 
 def _find_class(choice: str) -> tuple[type[Any], str]:

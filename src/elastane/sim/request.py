@@ -29,6 +29,7 @@ from elastane.sim.compare import (
 from elastane.sim.policy_choice import make_policy
 from elastane.sim.profiles import SAMPLE_PACKAGE, load_profile_set
 from elastane.sim.readers import EVERYTHING, Selection, Trace, format_named, read_trace
+from elastane.sim.readers.history import compute_history
 from elastane.sim.report.comparison import Comparison
 from elastane.sim.sweep import Axis, list_points, parse_sweep
 from elastane.sim.workload import AS_IT_IS, Preparation, WorkloadOptions, prepare_workload
@@ -202,7 +203,7 @@ def find_warnings(trace: Trace, preparation: Preparation) -> list[str]:
     """Return what a reader must know before he believes the figures."""
     warnings = []
     jobs = len(preparation.workload.jobs)
-    left_out = trace.left_out_count + sum(entry.count for entry in preparation.left_out)
+    left_out = sum(entry.count for entry in trace.left_out + preparation.left_out if not entry.expected)
     if left_out > _LARGE_PART * (jobs + left_out):
         warnings.append(
             f"{left_out:,} of {jobs + left_out:,} rows were left out, a large part; see the reasons before "
@@ -236,6 +237,13 @@ def _check_policies(policies: Sequence[str]) -> None:
 
 def _suggest_cluster(trace: Trace) -> str:
     """Return how many devices the trace keeps busy, and a cluster that size."""
+    history = compute_history(trace.rows)
+    if history is not None:
+        nodes = -(-history.peak_devices // 8)
+        return (
+            f"The history shows up to {history.peak_devices:,} devices in use at once: with nodes of 8, "
+            f"--cluster {nodes}x8."
+        )
     known = [row for row in trace.rows if row.duration_s is not None]
     span_s = trace.rows[-1].submit_s - trace.rows[0].submit_s
     largest = max(row.devices for row in trace.rows)

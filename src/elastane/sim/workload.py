@@ -56,7 +56,7 @@ class Preparation:
     """Hold the workload made from a trace for one cluster, and what was assumed or left out on the way.
 
     `offered_load` is the jobs' device-seconds at their requested sizes over what the cluster offers while
-    jobs arrive: above 1 the queue grows for as long as they do.
+    jobs arrive: above 1 the queue grows for as long as they do. `drawn_jobs` got their profile at random.
     """
 
     workload: Workload
@@ -64,6 +64,7 @@ class Preparation:
     left_out: tuple[LeftOut, ...]
     assumptions: tuple[str, ...]
     offered_load: float
+    drawn_jobs: int = 0
 
 
 def prepare_workload(trace: Trace, cluster: Cluster, options: WorkloadOptions) -> Preparation:
@@ -92,6 +93,7 @@ def prepare_workload(trace: Trace, cluster: Cluster, options: WorkloadOptions) -
         left_out=build.left_out.summary(),
         assumptions=build.assumptions(len(jobs)),
         offered_load=compute_offered_load(workload, cluster.capacity),
+        drawn_jobs=build.drawn,
     )
 
 
@@ -133,7 +135,7 @@ class _Build:
         self._best = {name: int(speeds.argmax()) for name, speeds in self._speeds.items()}
         self._names = sorted(profile_set.profiles)
         self._fitting: dict[int, list[str]] = {}
-        self._drawn = 0
+        self.drawn = 0
         self._unknown: Counter[str] = Counter()
 
     def job(self, row: TraceRow) -> JobSpec | None:
@@ -170,9 +172,9 @@ class _Build:
         made: list[str] = []
         source = SOURCES.get(self._set.name, "the user's file")
         made.append(f"speed on other numbers of devices: {self._set.name} ({source})")
-        if self._drawn:
+        if self.drawn:
             made.append(
-                f"{self._drawn:,} of {jobs:,} jobs name no known model: each got one of the set's "
+                f"{self.drawn:,} of {jobs:,} jobs name no known model: each got one of the set's "
                 f"{len(self._names)} at random (seed {self._options.seed}), among those that still gain at "
                 "the job's size"
             )
@@ -192,7 +194,7 @@ class _Build:
             if row.model in self._speeds:
                 return row.model
             self._unknown[row.model] += 1
-        self._drawn += 1
+        self.drawn += 1
         fitting = self._fitting.get(row.devices)
         if fitting is None:
             fitting = self._fitting[row.devices] = self._find_fitting(row.devices)

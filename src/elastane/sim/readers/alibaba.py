@@ -11,6 +11,7 @@ import math
 
 from elastane.sim.readers.fields import (
     BadCell,
+    NotAJob,
     is_missing,
     parse_devices,
     parse_duration,
@@ -24,8 +25,10 @@ from elastane.sim.readers.table import Cells, TableFormat
 
 def _row(line: int, cells: Cells) -> TraceRow:
     per_instance = parse_number(cells["num_gpu"], "num_gpu")
-    if per_instance <= 0:
-        raise BadCell("num_gpu is zero (a job without devices)", cells["num_gpu"])
+    if per_instance == 0:
+        raise NotAJob("the job used no GPU", "")
+    if per_instance < 0:
+        raise BadCell("num_gpu is negative", cells["num_gpu"])
     instances = 1 if is_missing(cells["num_inst"]) else parse_devices(cells["num_inst"], "num_inst")
     return TraceRow(
         line=line,

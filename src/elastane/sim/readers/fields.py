@@ -32,6 +32,10 @@ class BadCell(Exception):
         self.found = found
 
 
+class NotAJob(BadCell):
+    """Say that a row is no job to simulate and never was meant to be one: nothing is wrong with the file."""
+
+
 def is_missing(text: str) -> bool:
     """Say whether a cell holds no value: empty, or one of the usual words for it."""
     return text.strip().lower() in _UNKNOWN_WORDS

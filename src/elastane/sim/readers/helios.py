@@ -6,12 +6,23 @@ queue. Jobs without GPUs are in the file and are left out; failed and cancelled 
 
 from __future__ import annotations
 
-from elastane.sim.readers.fields import parse_devices, parse_duration, parse_job_id, parse_submit
+from elastane.sim.readers.fields import (
+    NotAJob,
+    is_missing,
+    parse_devices,
+    parse_duration,
+    parse_job_id,
+    parse_number,
+    parse_submit,
+)
 from elastane.sim.readers.rows import TraceRow
 from elastane.sim.readers.table import Cells, TableFormat
 
 
 def _row(line: int, cells: Cells) -> TraceRow:
+    queue = cells.get("queue", "")
+    if parse_number(cells["gpu_num"], "gpu_num") == 0:
+        raise NotAJob("the job used no GPU", "")
     return TraceRow(
         line=line,
         job_id=parse_job_id(cells["job_id"]),
@@ -19,6 +30,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
         submit_s=parse_submit(cells["submit_time"], "submit_time"),
         devices=parse_devices(cells["gpu_num"], "gpu_num"),
         duration_s=parse_duration(cells["duration"]),
+        waited_s=None if is_missing(queue) else parse_number(queue, "queue"),
     )
 
 

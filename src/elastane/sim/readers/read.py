@@ -16,7 +16,7 @@ from operator import attrgetter
 from pathlib import Path
 
 from elastane.model.errors import ConfigError
-from elastane.sim.readers.fields import BadCell
+from elastane.sim.readers.fields import BadCell, NotAJob
 from elastane.sim.readers.formats import (
     Layout,
     detect_layout,
@@ -130,7 +130,7 @@ class _Reading:
             row = self._row(cells)
         except BadCell as bad:
             found = f" ({bad.found.strip()[:40]!r})" if bad.found.strip() else ""
-            self.left_out.add(bad.reason, f"line {self.line}{found}")
+            self.left_out.add(bad.reason, f"line {self.line}{found}", expected=isinstance(bad, NotAJob))
             return
         self.seen.add(row.job_id)
         if self.selection.tenant not in (None, row.tenant):
@@ -248,6 +248,7 @@ def _shifted(row: TraceRow, first_s: float) -> TraceRow:
         tenant=row.tenant,
         model=row.model,
         work_samples=row.work_samples,
+        waited_s=row.waited_s,
         min_devices=row.min_devices,
         max_devices=row.max_devices,
     )

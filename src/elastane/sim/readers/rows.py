@@ -21,7 +21,7 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     Times are seconds on the trace's own clock; `duration_s` is the running time on `devices` devices.
     It is None where the trace gives work instead: then `work_samples` does, or the profile that `model`
-    names.
+    names. `waited_s` is how long the job really waited before its first start, where the trace says so.
     """
 
     line: int
@@ -32,17 +32,23 @@ class TraceRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str = ""
     model: str | None = None
     work_samples: float | None = None
+    waited_s: float | None = None
     min_devices: int | None = None
     max_devices: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeftOut:
-    """Say how many rows were left out for one reason, and where the first of them stand."""
+    """Say how many rows were left out for one reason, and where the first of them stand.
+
+    `expected` rows are no jobs to simulate (steps, jobs without devices, jobs still running); the others are
+    faults of the file or do not fit the cluster.
+    """
 
     reason: str
     count: int
     examples: tuple[str, ...]
+    expected: bool = False
 
 
 @dataclass(slots=True)
@@ -51,9 +57,12 @@ class LeftOutCounter:
 
     _counts: Counter[str] = field(default_factory=Counter)
     _examples: dict[str, list[str]] = field(default_factory=dict)
+    _expected: set[str] = field(default_factory=set)
 
-    def add(self, reason: str, example: str) -> None:
-        """Count one row under `reason`; keep `example` ("line 17: ...") if it is among the first few."""
+    def add(self, reason: str, example: str, *, expected: bool = False) -> None:
+        """Count one row under `reason`; keep `example` ("line 17 ('-1')") if it is among the first few."""
+        if expected:
+            self._expected.add(reason)
         self._counts[reason] += 1
         examples = self._examples.setdefault(reason, [])
         if len(examples) < EXAMPLES_PER_REASON:
@@ -66,7 +75,12 @@ class LeftOutCounter:
     def summary(self) -> tuple[LeftOut, ...]:
         """Return the counts, the most frequent reason first."""
         return tuple(
-            LeftOut(reason=reason, count=count, examples=tuple(self._examples[reason]))
+            LeftOut(
+                reason=reason,
+                count=count,
+                examples=tuple(self._examples[reason]),
+                expected=reason in self._expected,
+            )
             for reason, count in self._counts.most_common()
         )
 
@@ -87,8 +101,3 @@ class Trace:
     notes: tuple[str, ...] = ()
     origin: str = "0"
     profile_set: str | None = None
-
-    @property
-    def left_out_count(self) -> int:
-        """Return how many rows of the file were left out, for whatever reason."""
-        return sum(entry.count for entry in self.left_out)

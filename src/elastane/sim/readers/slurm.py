@@ -12,6 +12,7 @@ import re
 
 from elastane.sim.readers.fields import (
     BadCell,
+    NotAJob,
     is_missing,
     parse_duration,
     parse_elapsed,
@@ -70,7 +71,7 @@ def _devices(cells: Cells) -> int:
         gpus = count_gres_gpus(cells.get(column, ""), nodes)
         if gpus:
             return gpus
-    raise BadCell("the job used no GPU", cells.get("alloctres", ""))
+    raise NotAJob("the job used no GPU", "")
 
 
 def _duration(cells: Cells) -> float:
@@ -84,8 +85,16 @@ def _duration(cells: Cells) -> float:
     else:
         raise BadCell("Elapsed is missing", "")
     if seconds == 0:
-        raise BadCell("the job never ran (elapsed 0 s)", "0")
+        raise NotAJob("the job never ran (elapsed 0 s)", "")
     return parse_duration(str(seconds), "Elapsed")
+
+
+def _waited_s(cells: Cells, submit_s: float) -> float | None:
+    """Return how long the job really waited, or None if its start is not told."""
+    start = cells.get("start", "")
+    if is_missing(start):
+        return None
+    return max(0.0, parse_timestamp(start, "Start") - submit_s)
 
 
 def _row(line: int, cells: Cells) -> TraceRow:
@@ -93,20 +102,22 @@ def _row(line: int, cells: Cells) -> TraceRow:
     if not job_id:
         raise BadCell("JobID is missing", job_id)
     if "." in job_id:
-        raise BadCell("a job step, part of a job that has its own row", job_id)
+        raise NotAJob("a job step, part of a job that has its own row", job_id)
     state = cells.get("state", "").split()
     if state and state[0].upper() in _UNFINISHED:
-        raise BadCell(f"the job has not ended (state {state[0].upper()})", job_id)
+        raise NotAJob(f"the job has not ended (state {state[0].upper()})", job_id)
     if "[" in job_id:
-        raise BadCell("array tasks that never started", job_id)
+        raise NotAJob("array tasks that never started", job_id)
     tenant = cells.get("account") or cells.get("user") or cells.get("partition") or ""
+    submit_s = parse_timestamp(cells["submit"], "Submit")
     return TraceRow(
         line=line,
         job_id=job_id,
         tenant=tenant.strip(),
-        submit_s=parse_timestamp(cells["submit"], "Submit"),
+        submit_s=submit_s,
         duration_s=_duration(cells),
         devices=_devices(cells),
+        waited_s=_waited_s(cells, submit_s),
     )
 
 

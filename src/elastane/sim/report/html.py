@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from elastane.sim.cluster_text import describe_cluster
+from elastane.sim.readers.history import compute_history
 from elastane.sim.report.comparison import Comparison
 from elastane.sim.report.figures import compute_tenants
 from elastane.sim.report.human import say_change, say_duration, say_number, say_share
@@ -89,6 +90,7 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
         cluster=describe_cluster(comparison.cluster),
         pictures=_picture_list(pictures, comparison.baseline.policy),
         colours={policy: colour_of(place) for place, policy in enumerate(policies)},
+        history=compute_history(comparison.trace.rows),
         tenants=compute_tenants(tuple(run.result.jobs for run in comparison.runs), MOST_TENANTS),
         longest_s=max(run.result.metrics.jct_mean_s for run in comparison.runs),
     )

@@ -41,7 +41,24 @@ def say_details(comparison: Comparison) -> list[str]:
             "told in "
             "advance how long each job takes, which no real cluster knows."
         )
-    return sentences
+    return [*sentences, _say_assumption(comparison)]
+
+
+def _say_assumption(comparison: Comparison) -> str:
+    """Return the assumptions that a sceptical reader would ask for first."""
+    jobs = comparison.preparation.workload.jobs
+    elastic = sum(job.elasticity == "elastic" for job in jobs) / len(jobs)
+    who = "every job" if elastic == 1.0 else f"{say_share(elastic)} of the jobs"
+    how = "no job" if elastic == 0.0 else who
+    drawn = comparison.preparation.drawn_jobs
+    source = comparison.preparation.profile_set
+    speeds = (
+        f"the speed of {drawn:,} of them on other numbers of devices is drawn from published measurements "
+        f"({source}), since the trace does not name their models"
+        if drawn
+        else f"speeds come from published measurements ({source})"
+    )
+    return f"Assumed: {how} can change its size while it runs; {speeds}."
 
 
 def _say_gains(comparison: Comparison) -> list[str]:
