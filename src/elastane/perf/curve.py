@@ -58,6 +58,12 @@ def compute_speedups(profiles: Sequence[Profile], largest: int) -> Floats:
     return np.stack([curve / curve[1] for curve in curves])
 
 
+def compute_capabilities(profiles: Sequence[Profile], device_types: Sequence[str]) -> Floats:
+    """Return the speed on one device of each type, relative to the profile's reference type."""
+    curves = [compute_curve(profile, 1) for profile in profiles]
+    return np.array([[c.throughput(kind)[1] / c.packed[1] for kind in device_types] for c in curves])
+
+
 def compute_largest_useful(speedups: Floats) -> npt.NDArray[np.int64]:
     """Return for each profile the fewest devices that reach its highest speed."""
     return np.asarray(np.argmax(speedups, axis=1), dtype=np.int64)

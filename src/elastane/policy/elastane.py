@@ -27,8 +27,8 @@ class Elastane:
     """Share the cluster by weighted marginal utility.
 
     `fairness`: see `Weighing`. `alpha`, `base` (c, device-seconds): the weight; `step`: it falls each time
-    W + c has grown by this factor. `cooldown_s`: a running job grows only that long after its last change. `slack`: a job grows at
-    others' expense only by more than this share of what it holds.
+    W + c has grown by this factor. `cooldown_s`: a running job grows only that long after its last change.
+    `slack`: a job grows at others' expense only by more than this share of what it holds.
     """
 
     name: ClassVar[str] = "elastane"
@@ -45,8 +45,8 @@ class Elastane:
     def __post_init__(self) -> None:
         if not (self.alpha >= 0.0 and self.base > 0.0 and self.step > 1.0):
             raise ConfigError(
-                f"alpha {self.alpha}, base {self.base}, step {self.step}: needed are alpha >= 0, base > 0 and "
-                "step > 1"
+                f"alpha {self.alpha}, base {self.base}, step {self.step}: needed are alpha >= 0, "
+                "base > 0 and step > 1"
             )
 
     def plan(self, view: View, now: float) -> Plan:

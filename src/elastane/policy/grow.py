@@ -43,8 +43,8 @@ class Sizes:
 def grow(sizes: Sizes, places: Rows, levels: Ints, room: int) -> int:
     """Raise targets of `places` while devices are left and somebody gains; return the room that is left.
 
-    The largest gain first, ties to the higher queue, then to the earlier place. A job with nothing gets its
-    minimum at once.
+    The largest gain first, ties to the higher queue, then to those that hold nothing, then to the earlier
+    place. A job with nothing gets its minimum at once.
     """
     gain = sizes.compute_gain(places)
     useful = gain > NO_GAIN
@@ -53,11 +53,12 @@ def grow(sizes: Sizes, places: Rows, levels: Ints, room: int) -> int:
         # Nobody outside the `room` largest first gains can be served before these are; ties are kept.
         bound = np.partition(gain, len(gain) - room)[len(gain) - room]
         places, gain = places[gain >= bound], gain[gain >= bound]
-    heap = list(zip((-gain).tolist(), levels[places].tolist(), places.tolist(), strict=True))
+    grows = (sizes.target[places] > 0).tolist()
+    heap = list(zip((-gain).tolist(), levels[places].tolist(), grows, places.tolist(), strict=True))
     heapq.heapify(heap)
     jobs, curves = sizes.view.jobs, sizes.view.speedups
     while room > 0 and heap:
-        _, level, place = heapq.heappop(heap)
+        _, level, _, place = heapq.heappop(heap)
         row, now = int(sizes.rows[place]), int(sizes.target[place])
         step = 1 if now else int(jobs.smallest[row])
         if step > room:
@@ -68,7 +69,7 @@ def grow(sizes: Sizes, places: Rows, levels: Ints, room: int) -> int:
             curve = curves[jobs.profile[row]]
             next_gain = float(curve[now + step + 1] - curve[now + step])
             if next_gain > NO_GAIN:
-                heapq.heappush(heap, (-next_gain, level, place))
+                heapq.heappush(heap, (-next_gain, level, True, place))
     return room
 
 

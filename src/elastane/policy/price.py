@@ -44,8 +44,11 @@ def compute_ideal_sizes(view: View, rows: Rows, levels: Ints, weighing: Weighing
     _, first, group, counts = np.unique(keys, return_index=True, return_inverse=True, return_counts=True)
     worth = _compute_worth(view, rows[first], weighing.fairness)
     worth *= weighing.weight_of_level[levels[first]][:, None]
-    share, spare, next_groups = _find_price(worth, counts, view.capacity)
+    share, next_groups = _find_price(worth, counts, view.capacity)
+    # The price may fall inside the minimum of one group: nobody of it has a usable size yet.
+    share[share < least[first]] = 0
     sizes = share[group]
+    spare = view.capacity - int(sizes.sum())
     for place in next_groups:
         if spare <= 0:
             break
@@ -80,8 +83,8 @@ def _compute_slopes(table: bytes, shape: tuple[int, int], fairness: float) -> Fl
     return slopes
 
 
-def _find_price(worth: Floats, counts: Ints, capacity: int) -> tuple[Ints, int, list[int]]:
-    """Return the devices that every job of each group gets, what is left, and whose turn comes next."""
+def _find_price(worth: Floats, counts: Ints, capacity: int) -> tuple[Ints, list[int]]:
+    """Return the devices that every job of each group gets, and whose turn comes next."""
     flat = worth.ravel()
     useful = np.flatnonzero(flat > 0.0)
     order = useful[np.argsort(-flat[useful], kind="stable")]
@@ -89,25 +92,16 @@ def _find_price(worth: Floats, counts: Ints, capacity: int) -> tuple[Ints, int, 
     taken = np.cumsum(counts[groups])
     cut = int(np.searchsorted(taken, capacity, side="right"))
     share = np.bincount(groups[:cut], minlength=len(counts))
-    spare = capacity - (int(taken[cut - 1]) if cut else 0)
     # A few turns are enough: each but the last serves whole jobs only where minima are above one device.
     following = list(dict.fromkeys(groups[cut : cut + 16].tolist()))
-    return share, spare, following
+    return share, following
 
 
 def _hand_out(view: View, rows: Rows, sizes: Ints, group: tuple[Rows, int]) -> int:
     """Give members of one group one step more, those that hold most first; return what is left."""
     members, spare = group
     jobs = view.jobs
-    least = int(jobs.smallest[rows[members[0]]])
-    size = int(sizes[members[0]])
-    if size < least:
-        # The price fell inside the minimum: nobody of the group has a usable size yet.
-        spare += size * len(members)
-        sizes[members] = 0
-        step = least
-    else:
-        step = 1
+    step = 1 if sizes[members[0]] else int(jobs.smallest[rows[members[0]]])
     lucky = np.lexsort((members, jobs.changed_s[rows[members]], -jobs.held[rows[members]]))
     served = members[lucky[: spare // step]]
     sizes[served] += step

@@ -21,6 +21,9 @@ Rows = npt.NDArray[np.int64]
 
 GONE, WAITING, RUNNING = 0, 1, 2
 
+NEVER = 1 << 31
+"""Start order of a job that never held a device: after every job that did."""
+
 
 class JobColumns:
     """Hold one row for each live job. All times are absolute seconds on the caller's clock.

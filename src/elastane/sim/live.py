@@ -13,12 +13,9 @@ import numpy as np
 
 from elastane.model.cluster import JobSpec
 from elastane.perf.overhead import Overhead, Pause
-from elastane.policy.view import GONE, RUNNING, WAITING, JobColumns
+from elastane.policy.view import GONE, NEVER, RUNNING, WAITING, JobColumns
 from elastane.sim.placing import place
 from elastane.sim.speeds import Speeds
-
-NEVER = 1 << 31
-"""Start order of a job that never started: after every job that did."""
 
 
 @dataclass(slots=True)

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from elastane.model.cluster import Cluster, Workload
-from elastane.perf.curve import compute_curve, compute_mixed_speed, compute_speedups
+from elastane.perf.curve import compute_capabilities, compute_curve, compute_mixed_speed, compute_speedups
 from elastane.perf.efficiency import compute_device_efficiency
 
 Ints = npt.NDArray[np.int64]
@@ -38,9 +38,7 @@ class Speeds:
         self.efficiency: list[list[float]] = [
             compute_device_efficiency(curve.packed).tolist() for curve in self._curves
         ]
-        self.capabilities = np.array(
-            [[c.throughput(kind)[1] / c.packed[1] for kind in self.pool_types] for c in self._curves]
-        ).reshape(len(profiles), len(pools))
+        self.capabilities = compute_capabilities(profiles, self.pool_types)
 
     def compute_rate(self, profile: int, requested: int, held: int) -> float:
         """Return the speed on `held` packed devices over that on `requested`: exactly 1 if equal."""
