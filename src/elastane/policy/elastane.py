@@ -59,9 +59,10 @@ class Elastane:
         weighing = Weighing(weight_of_level=weight_of_level, fairness=self.fairness)
         ideal = compute_ideal_sizes(view, rows, urgency, weighing)
         target, resting = self._settle(view, rows, ideal)
-        again_s = self._find_next_step_s(now, served, levels, target)
+        # Nobody is in such a hurry to lose weight that it must be noticed between two rests.
+        again_s = max(self._find_next_step_s(now, served, levels, target), now + self.cooldown_s)
         if resting:
-            again_s = min(again_s, now + self.cooldown_s)
+            again_s = now + self.cooldown_s
         return Plan(changes=resize_to(view, rows, target, "most weighted speedup"), ask_again_s=again_s)
 
     def _settle(self, view: View, rows: Rows, ideal: Ints) -> tuple[Ints, bool]:

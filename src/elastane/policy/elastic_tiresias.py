@@ -8,8 +8,8 @@ exact text of the floor and of R1 was not at hand: both readings of each are opt
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -25,7 +25,7 @@ from elastane.policy.levels import (
     compute_queue_keys,
     compute_service,
 )
-from elastane.policy.view import Floats, Ints, Rows, View
+from elastane.policy.view import Ints, Rows, View
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,14 +57,15 @@ class ElasticTiresias:
         rows = view.live
         service = compute_service(view, rows)
         levels = compute_levels(service, self.limits)
-        order = compute_order(compute_queue_keys(view, service, self.limits))
+        order = compute_order(compute_queue_keys(view, service, levels, self.limits))
         sizes, room = self._serve(view, rows, order)
         waiting = order[sizes.target[order] == 0]
         if len(waiting) > self.waiting_trigger:
             room += self._shrink(sizes, levels, waiting, room)
         if room > 0:
             room = grow(sizes, self._find_growable(sizes, order), levels, room)
-        return self._build(sizes, service, idle=room > 0)
+        again_s = compute_next_demotion_s(now, service, levels, sizes.target, self.limits)
+        return self._build(sizes, again_s, idle=room > 0)
 
     def _serve(self, view: View, rows: Rows, order: Rows) -> tuple[Sizes, int]:
         """Return targets after Tiresias' walk, and the idle devices.
@@ -102,10 +103,8 @@ class ElasticTiresias:
         if self.floor == "gpus":
             kept = np.ceil(self.floor_share * jobs.requested[rows]).astype(np.int64)
         else:
-            wanted = self.floor_share * view.speedup(rows, jobs.requested[rows])
-            # The curve rises up to the request for all but odd profiles, so the first size that reaches the
-            # wanted speed is the floor.
-            kept = np.argmax(view.speedups[jobs.profile[rows]] >= wanted[:, None] - 1e-12, axis=1)
+            floors = _compute_speed_floors(view.speedups.tobytes(), view.speedups.shape, self.floor_share)
+            kept = floors[jobs.profile[rows], jobs.requested[rows]]
         return np.asarray(np.maximum(kept, jobs.smallest[rows]))
 
     def _find_growable(self, sizes: Sizes, order: Rows) -> Rows:
@@ -116,7 +115,7 @@ class ElasticTiresias:
         rested = (held == 0) | ((now - jobs.changed_s[rows] >= self.cooldown_s) & (target == held))
         return np.asarray(order[rested & (target < jobs.largest[rows])])
 
-    def _build(self, sizes: Sizes, service: Floats, *, idle: bool) -> Plan:
+    def _build(self, sizes: Sizes, again_s: float, *, idle: bool) -> Plan:
         """Return the changes from what is held to the targets, and when to be asked again."""
         view, target = sizes.view, sizes.target
         jobs, now = view.jobs, view.now
@@ -131,11 +130,22 @@ class ElasticTiresias:
                 strict=True,
             )
         )
-        running = target > 0
-        again_s = compute_next_demotion_s(now, service[running], target[running], self.limits)
-        if idle and bool((running & (now - jobs.changed_s[sizes.rows] < self.cooldown_s)).any()):
+        resting = (target > 0) & (now - jobs.changed_s[sizes.rows] < self.cooldown_s)
+        if idle and bool(resting.any()):
             again_s = min(again_s, now + self.cooldown_s)
-        return Plan(changes=tuple(reasons), ask_again_s=again_s if running.any() else math.inf)
+        return Plan(changes=tuple(reasons), ask_again_s=again_s)
+
+
+@lru_cache(maxsize=16)
+def _compute_speed_floors(table: bytes, shape: tuple[int, int], share: float) -> Ints:
+    """Return for each profile and requested size the fewest devices with `share` of its speed.
+
+    Takes bytes so that equal tables, that is all plans of one run, are computed once.
+    """
+    speedups = np.frombuffer(table).reshape(shape)
+    return np.stack(
+        [np.argmax(curve[None, :] >= share * curve[:, None] - 1e-12, axis=1) for curve in speedups]
+    )
 
 
 def _explain(old: int, new: int) -> str:

@@ -63,7 +63,7 @@ class Gittins:
         return Plan(
             changes=switch_to(view, rows[places], "largest odds of ending soon"),
             ask_again_s=compute_next_demotion_s(
-                now, service[places], jobs.requested[rows[places]], self.limits
+                now, service[places], levels[places], jobs.requested[rows[places]], self.limits
             ),
         )
 

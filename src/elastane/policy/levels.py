@@ -39,36 +39,36 @@ def compute_levels(service: Floats, limits: tuple[float, ...]) -> Ints:
     return np.searchsorted(np.asarray(limits), service + SERVICE_SLACK, side="right")
 
 
-def compute_queue_keys(view: View, service: Floats, limits: tuple[float, ...]) -> Floats:
+def compute_queue_keys(view: View, service: Floats, levels: Ints, limits: tuple[float, ...]) -> Floats:
     """Return keys that order `view.live` queue by queue as the published simulator does.
 
     Inside a queue: running jobs by when they got their devices, then waiting ones by since when they wait; a
     running job that moves down at this very moment enters its new queue at the end, behind those that wait.
     """
     jobs, rows = view.jobs, view.live
-    levels = compute_levels(service, limits)
     entered = np.concatenate([[-math.inf], np.asarray(limits)])[levels]
     running = jobs.state[rows] == RUNNING
     place = np.where(running, np.where(service - entered <= DEMOTION_SLACK, 2.0, 0.0), 1.0)
     return np.asarray(levels * LEVEL_STRIDE + place * CLASS_STRIDE + jobs.changed_s[rows])
 
 
-def compute_first_start_keys(view: View, service: Floats, limits: tuple[float, ...]) -> Floats:
+def compute_first_start_keys(view: View, levels: Ints) -> Floats:
     """Return keys that order `view.live` by queue, inside a queue by first start; never-started last."""
     jobs, rows = view.jobs, view.live
     ran = np.isfinite(jobs.started_s[rows])
     inside = np.where(ran, jobs.start_order[rows], CLASS_STRIDE + rows)
-    return np.asarray(compute_levels(service, limits) * LEVEL_STRIDE + inside)
+    return np.asarray(levels * LEVEL_STRIDE + inside)
 
 
-def compute_next_demotion_s(now: float, service: Floats, devices: Ints, limits: tuple[float, ...]) -> float:
-    """Return when the first of some running jobs reaches its queue's limit; infinity if none will.
+def compute_next_demotion_s(
+    now: float, service: Floats, levels: Ints, devices: Ints, limits: tuple[float, ...]
+) -> float:
+    """Return when the first of some jobs reaches its queue's limit; infinity if none will.
 
-    `service` is what each has attained now, `devices` what it will hold from now on.
+    `service` is what each has attained now, `devices` what it will hold from now on; 0: it will wait.
     """
-    levels = compute_levels(service, limits)
-    moving = levels < len(limits)
-    if not moving.any():
+    moving = np.flatnonzero((levels < len(limits)) & (devices > 0))
+    if not len(moving):
         return math.inf
     wait_s = ((np.asarray(limits)[levels[moving]] - service[moving]) / devices[moving]).min()
     return float(max(now + wait_s, math.nextafter(now, math.inf)))

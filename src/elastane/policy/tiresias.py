@@ -15,6 +15,7 @@ from elastane.policy.fill import compute_order, select_places, switch_to
 from elastane.policy.levels import (
     check_queue_limits,
     compute_first_start_keys,
+    compute_levels,
     compute_next_demotion_s,
     compute_queue_keys,
     compute_service,
@@ -53,15 +54,19 @@ class Tiresias:
         service = compute_service(view, rows)
         promoted, promotion_s = find_promoted(view, service, self.limits, self.promote_knob)
         service[promoted] = 0.0
-        compute_keys = compute_queue_keys if self.order == "published" else compute_first_start_keys
-        order = compute_order(compute_keys(view, service, self.limits))
+        levels = compute_levels(service, self.limits)
+        if self.order == "published":
+            keys = compute_queue_keys(view, service, levels, self.limits)
+        else:
+            keys = compute_first_start_keys(view, levels)
+        order = compute_order(keys)
         places = order[select_places(view, rows[order])]
         chosen = rows[places]
+        demotion_s = compute_next_demotion_s(
+            now, service[places], levels[places], view.jobs.requested[chosen], self.limits
+        )
         return Plan(
             changes=switch_to(view, chosen, "least attained service"),
-            ask_again_s=min(
-                promotion_s,
-                compute_next_demotion_s(now, service[places], view.jobs.requested[chosen], self.limits),
-            ),
+            ask_again_s=min(promotion_s, demotion_s),
             notes=note_promotions(view, rows[promoted]),
         )
