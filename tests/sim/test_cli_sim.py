@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from elastane.cli.main import app
-from elastane.cli.sim import EXIT_SOME_FAILED, EXIT_UNUSABLE
+from elastane.cli.sim import EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
 
 TRACE = "job_id,submit_time,devices,duration,user\n" + "".join(
     f"{i},{i * 60},{1 + i % 4},{200 + 31 * (i % 7)},u{i % 3}\n" for i in range(40)
@@ -131,6 +131,20 @@ def test_every_refusal_is_one_message_and_exit_code_two(
     assert message in refused(result)
 
 
+def test_with_json_a_refusal_is_json_too(trace: Path) -> None:
+    result = call(trace, "-c", "huge", "--json")
+    error = json.loads(result.stdout)["error"]
+    assert (result.exit_code, error["kind"], error["exit_code"], result.stderr) == (2, "usage", 2, "")
+    assert "write NODESxDEVICES" in error["message"]
+
+
+def test_a_folder_that_cannot_be_written_is_found_before_anything_runs(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    message = refused(call(trace, "-c", "1x4", "-o", tmp_path / "file" / "report"))
+    assert "the report cannot be written to" in message
+    assert "40 jobs" not in message
+
+
 def test_a_cut_off_archive_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv.gz"
     path.write_bytes(gzip.compress(TRACE.encode())[:-20])
@@ -150,7 +164,7 @@ def test_a_full_disk_under_standard_output_is_one_message(trace: Path, tmp_path:
             cwd=tmp_path,
             check=False,
         )
-    assert done.returncode == EXIT_UNUSABLE
+    assert done.returncode == EXIT_NO_ROOM
     assert "the results cannot be printed: No space left on device" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -11,7 +11,7 @@ from elastane.policy.elastic_tiresias import ElasticTiresias
 from elastane.policy.fifo import Fifo
 from elastane.policy.registry import POLICIES
 from elastane.policy.tiresias import Tiresias
-from elastane.sim.policy_choice import describe_policy, make_policy
+from elastane.sim.policy_choice import choose_labels, describe_policy, make_policy
 
 OWN = '''
 from dataclasses import dataclass
@@ -77,6 +77,13 @@ def test_a_class_in_a_file_is_a_policy_with_options(tmp_path: Path) -> None:
     made = make_policy(f"{path}:Lazy:patience=7,eager=yes")
     assert (made.name, made.patience, made.eager) == ("lazy", 7, True)  # type: ignore[attr-defined]
     assert describe_policy(type(made)) == "Do nothing at all."
+
+
+def test_a_file_policy_goes_by_its_own_name_unless_that_is_taken(tmp_path: Path) -> None:
+    own, twin = f"{write(tmp_path, OWN)}:Lazy", f"{tmp_path / 'own.py'}:Lazy:patience=7"
+    assert choose_labels(["fifo", own, twin]) == {"fifo": "fifo", own: "lazy", twin: "lazy:patience=7"}
+    again = str(tmp_path / "own.py")
+    assert choose_labels([own, again]) == {own: own, again: again}
 
 
 def test_the_only_policy_of_a_file_needs_no_name(tmp_path: Path) -> None:

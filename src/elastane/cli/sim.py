@@ -6,6 +6,7 @@ Turns flags into a SimRequest, shows progress, prints a table, and writes the re
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import sys
@@ -22,7 +23,7 @@ from elastane.model.errors import ConfigError, ElastaneError
 from elastane.perf.overhead import PRESETS
 from elastane.policy.registry import POLICIES
 from elastane.sim.compare import OnProgress
-from elastane.sim.policy_choice import describe_policy
+from elastane.sim.policy_choice import choose_labels, describe_policy
 from elastane.sim.profiles import SOURCES
 from elastane.sim.readers import DEFAULT_MOST_JOBS, FORMATS, Selection, Trace
 from elastane.sim.report import (
@@ -30,6 +31,7 @@ from elastane.sim.report import (
     LEGEND,
     Comparison,
     build_table,
+    check_folder,
     dump_json,
     save_report,
     say_headline,
@@ -51,11 +53,15 @@ EXIT_SOME_FAILED = 1
 EXIT_UNUSABLE = 2
 """The input or the flags cannot be used; nothing was done. The same code as for unknown flags."""
 
+EXIT_NO_ROOM = 5
+"""The results could not be printed, or there was not enough memory."""
+
 EXIT_INTERRUPTED = 130
 """Ended by Ctrl-C: 128 + SIGINT, as shells count."""
 
 DEFAULT_FOLDER = Path("elastane-report")
 _WIDE = 104
+_PIPE_WIDTH = 200
 _Option = typer.Option
 
 
@@ -117,9 +123,9 @@ def sim(  # noqa: PLR0917 - one parameter for each flag is how typer reads them
 
     Reads Slurm histories (`sacct --parsable2`), published traces and plain CSV. Without arguments it runs a
     built-in sample. Exit codes: 0 done, 1 a policy failed (the report has the others), 2 the input cannot be
-    used, 130 interrupted.
+    used, 5 no room for the results, 130 interrupted.
     """
-    with _explained():
+    with _explained(as_json=as_json):
         if list_all:
             _print_known()
             return
@@ -139,8 +145,8 @@ def sim(  # noqa: PLR0917 - one parameter for each flag is how typer reads them
             processes=len(os.sched_getaffinity(0)) if jobs is None else jobs,
         )
         folder = out or (None if as_json else DEFAULT_FOLDER)
-        if folder is not None and folder.exists() and not folder.is_dir():
-            raise ConfigError(f"--out {folder} is a file; name a folder for the report.")
+        if folder is not None:
+            check_folder(folder)
         comparison = _run(request, quiet=as_json)
         if as_json:
             sys.stdout.write(dump_json(comparison))
@@ -155,21 +161,30 @@ def sim(  # noqa: PLR0917 - one parameter for each flag is how typer reads them
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(*, as_json: bool) -> Iterator[None]:
     """Turn every expected failure into one message and an exit code."""
     try:
         yield
     except ElastaneError as error:
-        _complain(str(error))
-        raise typer.Exit(EXIT_UNUSABLE) from error
-    except KeyboardInterrupt as error:
-        _complain("interrupted; no report was written.")
-        raise typer.Exit(EXIT_INTERRUPTED) from error
-    except MemoryError as error:
-        _complain("not enough memory; take a part of the trace with --days or fewer processes with --jobs.")
-        raise typer.Exit(EXIT_UNUSABLE) from error
+        _end(EXIT_UNUSABLE, "usage", str(error), as_json=as_json)
+    except KeyboardInterrupt:
+        _end(EXIT_INTERRUPTED, "interrupted", "interrupted; no report was written.", as_json=as_json)
+    except MemoryError:
+        message = "not enough memory; take a part of the trace with --days or fewer processes with --jobs."
+        _end(EXIT_NO_ROOM, "environment", message, as_json=as_json)
     except OSError as error:
         _give_up_output(error)
+
+
+def _end(code: int, kind: str, message: str, *, as_json: bool) -> NoReturn:
+    """Say what went wrong, as text or as JSON, and end."""
+    if as_json:
+        sys.stdout.write(
+            json.dumps({"error": {"kind": kind, "exit_code": code, "message": message}}, indent=2) + "\n"
+        )
+    else:
+        _complain(message)
+    raise typer.Exit(code)
 
 
 def _give_up_output(error: OSError) -> NoReturn:
@@ -178,7 +193,7 @@ def _give_up_output(error: OSError) -> NoReturn:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if not isinstance(error, BrokenPipeError):
         _complain(f"the results cannot be printed: {error.strerror or error}.")
-    raise typer.Exit(EXIT_UNUSABLE) from error
+    raise typer.Exit(EXIT_NO_ROOM) from error
 
 
 def _parse_selection(days: str | None, tenant: str | None, most_jobs: int) -> Selection:
@@ -220,7 +235,7 @@ def _progress(console: Console, request: SimRequest, *, quiet: bool) -> Iterator
     with Progress(
         *columns, console=console, disable=quiet or not console.is_terminal, transient=True
     ) as bars:
-        ids = [bars.add_task(policy, total=1.0) for policy in request.policies]
+        ids = [bars.add_task(label, total=1.0) for label in choose_labels(request.policies).values()]
         swept = bars.add_task("sweep", total=len(tasks) - policies) if len(tasks) > policies else None
 
         def on_progress(number: int, share: float) -> None:
@@ -234,7 +249,7 @@ def _progress(console: Console, request: SimRequest, *, quiet: bool) -> Iterator
 
 
 def _print_results(comparison: Comparison, page: Path | None) -> None:
-    console = Console(highlight=False)
+    console = _make_console()
     console.print()
     console.print(build_table(comparison, wide=console.width >= _WIDE))
     if any(run.clairvoyant for run in comparison.runs):
@@ -254,8 +269,14 @@ def _print_results(comparison: Comparison, page: Path | None) -> None:
         console.print(f"Report: {page}", markup=False, soft_wrap=True)
 
 
+def _make_console() -> Console:
+    # Into a pipe or a file goes what a wide terminal would show, so that no row is broken for `grep`.
+    bounded = sys.stdout.isatty() or "COLUMNS" in os.environ
+    return Console(highlight=False, width=None if bounded else _PIPE_WIDTH)
+
+
 def _print_known() -> None:
-    console = Console(highlight=False)
+    console = _make_console()
     groups = (
         ("Policies", {name: describe_policy(kind) for name, kind in POLICIES.items()}),
         ("Trace formats", {known.name: known.title for known in FORMATS}),
@@ -270,5 +291,5 @@ def _print_known() -> None:
 
 def _complain(message: str) -> None:
     Console(stderr=True, highlight=False).print(
-        f"elastane sim: {message}", style="red", markup=False, soft_wrap=True
+        f"elastane: {message}", style="red", markup=False, soft_wrap=True
     )

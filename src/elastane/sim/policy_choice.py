@@ -11,6 +11,8 @@ import importlib.util
 import inspect
 import sys
 import typing
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import MISSING, Field, fields, is_dataclass
 from pathlib import Path
 from types import ModuleType
@@ -42,6 +44,24 @@ def make_policy(choice: str) -> Policy:
             "`plan(view, now) -> Plan`. See docs/write-your-own-policy.md."
         )
     return policy  # type: ignore[no-any-return]
+
+
+def choose_labels(choices: Sequence[str]) -> dict[str, str]:
+    """Return the name of each choice in reports: as typed, or for a file the policy's own name.
+
+    Names that would not be unique stay as typed.
+    """
+    labels = {choice: _label(choice) for choice in choices}
+    taken = Counter(labels.values())
+    return {choice: label if taken[label] == 1 else choice for choice, label in labels.items()}
+
+
+def _label(choice: str) -> str:
+    path, _, rest = choice.partition(":")
+    if not path.endswith(".py"):
+        return choice
+    options = rest.partition(":")[2]
+    return make_policy(choice).name + (f":{options}" if options else "")
 
 
 def describe_policy(kind: type[Any]) -> str:

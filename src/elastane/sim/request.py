@@ -6,6 +6,7 @@ before the first line of a trace is read. Writes nothing.
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +27,7 @@ from elastane.sim.compare import (
     Task,
     run_tasks,
 )
-from elastane.sim.policy_choice import make_policy
+from elastane.sim.policy_choice import choose_labels, make_policy
 from elastane.sim.profiles import SAMPLE_PACKAGE, load_profile_set
 from elastane.sim.readers import EVERYTHING, Selection, Trace, format_named, read_trace
 from elastane.sim.readers.history import compute_history
@@ -179,7 +180,11 @@ def run_request(
     overhead: Overhead = parse_overhead(request.overhead)
     setting = Setting(cluster=cluster, overhead=overhead, options=request.options, round_s=request.round_s)
     tasks = list_tasks(request)
-    outcomes = run_tasks(trace, setting, tasks, processes=request.processes, on_progress=on_progress)
+    labels = choose_labels(request.policies)
+    outcomes = [
+        dataclasses.replace(outcome, policy=labels[outcome.policy])
+        for outcome in run_tasks(trace, setting, tasks, processes=request.processes, on_progress=on_progress)
+    ]
     failures = tuple(outcome for outcome in outcomes if isinstance(outcome, Failure))
     runs = tuple(outcome for outcome in outcomes if isinstance(outcome, PolicyRun))
     if not runs:

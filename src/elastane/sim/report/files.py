@@ -14,12 +14,12 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import asdict
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from matplotlib.figure import Figure
 
-import elastane
 from elastane.model.errors import ConfigError
 from elastane.sim.compare import PolicyRun, SweepRun
 from elastane.sim.report.comparison import Comparison
@@ -56,6 +56,21 @@ JOB_COLUMNS = (
 """Columns of the job tables after id, tenant and profile; explained in docs/simulate-your-cluster.md."""
 
 
+def check_folder(folder: Path) -> None:
+    """Make `folder` and write to it once: a long run must not end with a report that has no place.
+
+    Raises ConfigError if that is not possible.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise ConfigError(f"--out {folder} is a file; name a folder for the report.")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        _save(folder / ".elastane-probe", b"")
+        (folder / ".elastane-probe").unlink()
+    except OSError as error:
+        raise _explain(folder, error) from error
+
+
 def save_report(comparison: Comparison, folder: Path) -> Path:
     """Write everything into `folder` and return the path of the HTML report.
 
@@ -74,10 +89,7 @@ def save_report(comparison: Comparison, folder: Path) -> Path:
         page = folder / "report.html"
         _save(page, render_html(comparison, pictures).encode())
     except OSError as error:
-        raise ConfigError(
-            f"the report cannot be written to {folder}: {error.strerror or error}. Name another folder with "
-            "--out."
-        ) from error
+        raise _explain(folder, error) from error
     return page
 
 
@@ -104,7 +116,7 @@ def dump_json(comparison: Comparison) -> str:
     """Return all that a program may want to know about a comparison; no infinities, no NaN."""
     preparation = comparison.preparation
     content = {
-        "elastane": elastane.__version__ if hasattr(elastane, "__version__") else None,
+        "elastane": version("elastane"),
         "command": comparison.command,
         "trace": {
             "name": comparison.trace.name,
@@ -137,6 +149,11 @@ def dump_json(comparison: Comparison) -> str:
 def name_file(policy: str) -> str:
     """Return a policy's name as it may stand in a file name."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", policy).strip("-.") or "policy"
+
+
+def _explain(folder: Path, error: OSError) -> ConfigError:
+    why = error.strerror or error
+    return ConfigError(f"the report cannot be written to {folder}: {why}. Name another folder with --out.")
 
 
 def _describe_run(run: PolicyRun) -> dict[str, Any]:
