@@ -2,8 +2,8 @@
 
 Run: python -m benchmarks.elastic_tiresias --out FILE.json [--quick]. Sources: Microsoft's Philly and ITP
 clusters and Pollux's workloads. Rows are cluster sizes, columns offered loads (device-seconds asked for over
-those there are while jobs arrive); submission times are scaled to reach a load. Both policies have EDL's queues
-(500 and 10,000 GPU-seconds), both pay EDL's overheads. Published: -89.5 % mean JCT on a Microsoft trace.
+those there are while jobs arrive); submission times are scaled to reach a load. Both policies have EDL's
+queues (500 and 10,000 GPU-seconds), both pay EDL's overheads. Published: -89.5 % mean JCT on a Microsoft trace.
 """
 
 from __future__ import annotations

@@ -60,6 +60,11 @@ def compute_first_start_keys(view: View, levels: Ints) -> Floats:
     return np.asarray(levels * LEVEL_STRIDE + inside)
 
 
+def compute_arrival_keys(view: View, levels: Ints) -> Floats:
+    """Return keys that order `view.live` by queue, inside a queue by submission."""
+    return np.asarray(levels * LEVEL_STRIDE + view.live)
+
+
 def compute_next_demotion_s(
     now: float, service: Floats, levels: Ints, devices: Ints, limits: tuple[float, ...]
 ) -> float:

@@ -14,6 +14,7 @@ from elastane.model.cluster import Plan
 from elastane.policy.fill import compute_order, select_places, switch_to
 from elastane.policy.levels import (
     check_queue_limits,
+    compute_arrival_keys,
     compute_first_start_keys,
     compute_levels,
     compute_next_demotion_s,
@@ -22,7 +23,7 @@ from elastane.policy.levels import (
     find_promoted,
     note_promotions,
 )
-from elastane.policy.view import View
+from elastane.policy.view import Floats, Ints, View
 
 LIMITS = (3250.0, 7200.0, 18000.0)
 """Queue limits in GPU-seconds of the authors' published simulator."""
@@ -33,7 +34,8 @@ class Tiresias:
     """Order by queue, inside a queue as `order` says.
 
     `published`: as the authors' simulator does, running jobs before waiting ones, a job that moves down at
-    the end of its new queue. `first-start`: by first start; older jobs then displace younger ones.
+    the end of its new queue. `first-start`: by first start; older jobs then displace younger ones. `arrival`:
+    by submission, running or not, as Pollux's simulator does.
     `promote_knob` > 0: a job that has waited that many times as long as it ran since its last promotion goes
     back to the first queue; 0, the published default: never.
     """
@@ -42,7 +44,7 @@ class Tiresias:
     clairvoyant: ClassVar[bool] = False
 
     limits: tuple[float, ...] = LIMITS
-    order: Literal["published", "first-start"] = "published"
+    order: Literal["published", "first-start", "arrival"] = "published"
     promote_knob: float = 0.0
 
     def __post_init__(self) -> None:
@@ -55,11 +57,7 @@ class Tiresias:
         promoted, promotion_s = find_promoted(view, service, self.limits, self.promote_knob)
         service[promoted] = 0.0
         levels = compute_levels(service, self.limits)
-        if self.order == "published":
-            keys = compute_queue_keys(view, service, levels, self.limits)
-        else:
-            keys = compute_first_start_keys(view, levels)
-        order = compute_order(keys)
+        order = compute_order(self._compute_keys(view, service, levels))
         places = order[select_places(view, rows[order])]
         chosen = rows[places]
         demotion_s = compute_next_demotion_s(
@@ -70,3 +68,10 @@ class Tiresias:
             ask_again_s=min(promotion_s, demotion_s),
             notes=note_promotions(view, rows[promoted]),
         )
+
+    def _compute_keys(self, view: View, service: Floats, levels: Ints) -> Floats:
+        if self.order == "published":
+            return compute_queue_keys(view, service, levels, self.limits)
+        if self.order == "first-start":
+            return compute_first_start_keys(view, levels)
+        return compute_arrival_keys(view, levels)

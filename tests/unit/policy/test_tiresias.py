@@ -49,6 +49,12 @@ def test_inside_a_queue_running_jobs_keep_their_devices() -> None:
     assert sizes(ask(Tiresias(limits=LIMITS, order="first-start"), records, 4)) == {0: 4, 1: 0}
 
 
+def test_in_order_of_arrival_an_older_job_displaces_a_younger_one_that_runs() -> None:
+    records = [make_record("older", requested=4), make_record("runs", 4, requested=4, service=90.0)]
+    assert sizes(ask(Tiresias(limits=LIMITS), records, 4)) == {}
+    assert sizes(ask(Tiresias(limits=LIMITS, order="arrival"), records, 4)) == {0: 4, 1: 0}
+
+
 def test_a_job_that_moves_down_goes_behind_those_that_wait_in_its_new_queue() -> None:
     records = [
         make_record("just-down", 4, requested=4, service=100.0),
