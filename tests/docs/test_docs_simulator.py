@@ -26,7 +26,8 @@ EXAMPLE = ROOT / "examples" / "fair_share_policy.py"
 HISTORY = (
     "JobID|User|Account|Partition|Submit|Start|End|ElapsedRaw|State|NNodes|AllocTRES|ReqTRES\n"
     + "".join(
-        f"{i}|u{i % 3}|vision|gpu|2026-01-{1 + i % 28:02d}T{i % 24:02d}:00:00|2026-01-{1 + i % 28:02d}T{i % 24:02d}:10:00"
+        f"{i}|u{i % 3}|vision|gpu|2026-01-{1 + i % 28:02d}T{i % 24:02d}:00:00"
+        f"|2026-01-{1 + i % 28:02d}T{i % 24:02d}:10:00"
         f"|x|{3600 * (1 + i % 9)}|COMPLETED|1|gres/gpu={(1, 2, 4, 8)[i % 4]}|\n"
         for i in range(60)
     )

@@ -11,7 +11,7 @@ import math
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -211,12 +211,20 @@ def _parse_selection(days: str | None, tenant: str | None, most_jobs: int) -> Se
 
 def _run(request: SimRequest, *, quiet: bool) -> Comparison:
     console = Console(stderr=True, highlight=False)
-    trace = read_request_trace(request)
-    prepared = prepare_request(request, trace)
+    with _spinner(console, request, quiet=quiet):
+        trace = read_request_trace(request)
+        prepared = prepare_request(request, trace)
     if not quiet:
         _print_input(console, trace, prepared[1])
     with _progress(console, request, quiet=quiet) as on_progress:
         return run_request(request, trace, prepared, on_progress)
+
+
+def _spinner(console: Console, request: SimRequest, *, quiet: bool) -> AbstractContextManager[object]:
+    """Show that a large file is being read; nothing where nobody watches."""
+    if quiet or not console.is_terminal:
+        return nullcontext()
+    return console.status(f"reading {request.trace or 'the sample'}")
 
 
 def _print_input(console: Console, trace: Trace, made: Preparation) -> None:

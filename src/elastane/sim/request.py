@@ -18,7 +18,6 @@ from elastane.model.errors import ConfigError
 from elastane.perf.overhead import Overhead, parse_overhead
 from elastane.sim.cluster_text import parse_cluster
 from elastane.sim.compare import (
-    MOST_JOBS_RECORDED,
     Failure,
     OnProgress,
     PolicyRun,
@@ -218,12 +217,6 @@ def find_warnings(trace: Trace, preparation: Preparation) -> list[str]:
         warnings.append(
             f"The jobs ask for only {preparation.offered_load:.0%} of the cluster: hardly anybody waits, so "
             "policies differ little. Try a smaller --cluster, or --sweep load=1:8:1."
-        )
-    if jobs > MOST_JOBS_RECORDED:
-        warnings.append(
-            f"The picture of who held which device is drawn for up to {MOST_JOBS_RECORDED:,} jobs; take a "
-            "part "
-            "with --days to see it."
         )
     return warnings
 

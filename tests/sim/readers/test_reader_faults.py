@@ -67,6 +67,22 @@ def test_a_window_of_days_keeps_what_was_submitted_in_it(tmp_path: Path) -> None
     assert trace.notes == ("days 2 to 4 of the trace: 2 of 10 jobs",)
 
 
+def test_days_count_from_the_earliest_submission_wherever_it_stands(tmp_path: Path) -> None:
+    rows = "".join(f"{day},{day * 86400},1,10\n" for day in (5, 3, 0, 2, 1, 4))
+    trace = read_trace(write(tmp_path, HEADER + rows), selection=Selection(from_day=2, to_day=4))
+    assert [row.job_id for row in trace.rows] == ["2", "3"]
+    assert trace.notes == (
+        "3 row(s) were not in order of submission; sorted",
+        "days 2 to 4 of the trace: 2 of 6 jobs",
+    )
+
+
+def test_rows_outside_the_window_do_not_count_towards_the_limit(tmp_path: Path) -> None:
+    rows = "".join(f"{day},{day * 86400},1,10\n" for day in range(100))
+    chosen = Selection(from_day=50, to_day=55, most_jobs=5)
+    assert len(read_trace(write(tmp_path, HEADER + rows), selection=chosen).rows) == 5
+
+
 def test_an_empty_window_says_what_the_trace_covers(tmp_path: Path) -> None:
     path = write(tmp_path, HEADER + "a,0,1,10\nb,172800,1,10\n")
     with pytest.raises(ConfigError, match=r"in days 5 to 6; the trace covers days 0 to 2\.0"):

@@ -63,7 +63,15 @@ def read_trace(path: Path, format_name: str | None = None, selection: Selection 
     Raises ConfigError when nothing useful can be done: an unreadable or empty file, an unknown format,
     missing columns, no usable row, or more jobs than `selection.most_jobs`.
     """
-    reading = _Reading(path=path, selection=selection)
+    reading = _read_once(path, format_name, _Reading(path=path, selection=selection))
+    if reading.earliest_s < reading.zero_s:
+        # Days count from the earliest submission, and that one was not at the top: read again, knowing it.
+        again = _Reading(path=path, selection=selection, zero_s=reading.earliest_s)
+        reading = _read_once(path, format_name, again)
+    return reading.finish()
+
+
+def _read_once(path: Path, format_name: str | None, reading: _Reading) -> _Reading:
     lines = read_lines(path)
     first = next((line for line in _counted(lines, reading) if line.strip()), None)
     if first is None:
@@ -77,7 +85,7 @@ def read_trace(path: Path, format_name: str | None = None, selection: Selection 
             reading.add(cells)
     except csv.Error as error:
         raise ConfigError(f"{path}: line {reading.line} cannot be split into cells ({error}).") from error
-    return reading.finish()
+    return reading
 
 
 def _counted(lines: Iterator[str], reading: _Reading) -> Iterator[str]:
@@ -101,6 +109,11 @@ class _Reading:
     notes: list[str] = field(default_factory=list)
     repeated_headers: int = 0
     disorder: int = 0
+    jobs: int = 0
+    zero_s: float = math.inf
+    earliest_s: float = math.inf
+    latest_s: float = -math.inf
+    previous_s: float = -math.inf
     others: Counter[str] = field(default_factory=Counter)
 
     def start(self, layout: Layout, first: str) -> None:
@@ -132,14 +145,14 @@ class _Reading:
             found = f" ({bad.found.strip()[:40]!r})" if bad.found.strip() else ""
             self.left_out.add(bad.reason, f"line {self.line}{found}", expected=isinstance(bad, NotAJob))
             return
+        if not self._is_in_window(row.submit_s):
+            return
         self.seen.add(row.job_id)
         if self.selection.tenant not in (None, row.tenant):
             self.others[row.tenant] += 1
             return
-        if self.rows and row.submit_s < self.rows[-1].submit_s:
-            self.disorder += 1
         self.rows.append(row)
-        if len(self.rows) > self.selection.most_jobs and not self.selection.has_window:
+        if len(self.rows) > self.selection.most_jobs:
             raise self._too_many()
 
     def finish(self) -> Trace:
@@ -154,13 +167,14 @@ class _Reading:
             self.notes.append(f"{self.disorder:,} row(s) were not in order of submission; sorted")
         if self.repeated_headers:
             self.notes.append(f"{self.repeated_headers:,} repeated header line(s) passed over")
-        self.rows.sort(key=attrgetter("submit_s"))
-        zero_s = self.rows[0].submit_s
-        rows = self._in_window(zero_s)
-        if len(rows) > self.selection.most_jobs:
-            raise self._too_many()
+        if self.selection.has_window:
+            chosen = self.selection
+            self.notes.append(
+                f"days {chosen.from_day:g} to {chosen.to_day:g} of the trace: {len(self.rows):,} of "
+                f"{self.jobs:,} jobs"
+            )
+        rows, self.rows = sorted(self.rows, key=attrgetter("submit_s")), []
         first_s = rows[0].submit_s
-        self.rows = []
         return Trace(
             name=self.path.name,
             format=self.layout.format.name,
@@ -188,25 +202,27 @@ class _Reading:
             return False
         return tuple(cell.strip().lower() for cell in cells) == self.layout.columns
 
-    def _in_window(self, zero_s: float) -> list[TraceRow]:
+    def _is_in_window(self, submit_s: float) -> bool:
+        """Take note of a usable row's submission, and say whether the selection wants it."""
+        self.jobs += 1
+        self.disorder += submit_s < self.previous_s
+        self.previous_s = submit_s
+        self.earliest_s = min(self.earliest_s, submit_s)
+        self.latest_s = max(self.latest_s, submit_s)
+        if self.zero_s == math.inf:
+            self.zero_s = submit_s
         chosen = self.selection
-        if not chosen.has_window:
-            return self.rows
-        from_s, to_s = zero_s + chosen.from_day * _DAY_S, zero_s + chosen.to_day * _DAY_S
-        rows = [row for row in self.rows if from_s <= row.submit_s < to_s]
-        if not rows:
-            last_day = (self.rows[-1].submit_s - zero_s) / _DAY_S
-            raise ConfigError(
-                f"{self.path}: no job was submitted in days {chosen.from_day:g} to {chosen.to_day:g}; "
-                f"the trace covers days 0 to {last_day:.1f}. Choose another --days."
-            )
-        self.notes.append(
-            f"days {chosen.from_day:g} to {chosen.to_day:g} of the trace: {len(rows):,} of "
-            f"{len(self.rows):,} jobs"
-        )
-        return rows
+        day = (submit_s - self.zero_s) / _DAY_S
+        return not chosen.has_window or chosen.from_day <= day < chosen.to_day
 
     def _nothing_usable(self) -> ConfigError:
+        if self.jobs and not self.others:
+            chosen = self.selection
+            return ConfigError(
+                f"{self.path}: no job was submitted in days {chosen.from_day:g} to {chosen.to_day:g}; "
+                f"the trace covers days 0 to {(self.latest_s - self.earliest_s) / _DAY_S:.1f}. "
+                "Choose another --days."
+            )
         if self.others:
             names = ", ".join(repr(name) for name, _ in self.others.most_common(10))
             return ConfigError(

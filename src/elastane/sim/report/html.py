@@ -13,6 +13,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined, select_autoescap
 from markupsafe import Markup
 
 from elastane.sim.cluster_text import describe_cluster
+from elastane.sim.compare import MOST_JOBS_RECORDED
 from elastane.sim.readers.history import compute_history
 from elastane.sim.report.comparison import Comparison
 from elastane.sim.report.figures import compute_tenants
@@ -90,6 +91,8 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
         cluster=describe_cluster(comparison.cluster),
         pictures=_picture_list(pictures, comparison.baseline.policy),
         colours={policy: colour_of(place) for place, policy in enumerate(policies)},
+        drawn="allocation" in pictures,
+        most_drawn=MOST_JOBS_RECORDED,
         history=compute_history(comparison.trace.rows),
         tenants=compute_tenants(tuple(run.result.jobs for run in comparison.runs), MOST_TENANTS),
         longest_s=max(run.result.metrics.jct_mean_s for run in comparison.runs),

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, ListedColormap, TwoSlopeNorm
 from matplotlib.figure import Figure
+from matplotlib.ticker import StrMethodFormatter
 
 from elastane.sim.compare import PolicyRun, SweepRun
 from elastane.sim.report.allocation_map import IDLE, draw_allocation
@@ -169,6 +170,7 @@ def plot_queue(runs: Runs) -> Figure:
     clean(axes)
     axes.set_xlim(0, edges[-1] / unit_s)
     axes.set_ylim(bottom=0)
+    axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_xlabel(f"{unit} since the first submission")
     axes.set_title("Jobs that wait and hold no device", loc="left", fontsize=10.5, color=INK)
     axes.legend(frameon=False, loc="upper left")

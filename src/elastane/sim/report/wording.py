@@ -75,8 +75,7 @@ def _say_gains(comparison: Comparison) -> list[str]:
     if new.resizes_per_job > 0:
         sentences.append(
             f"A job changes its size {say_number(new.resizes_per_job)} times on average; all changes "
-            "together "
-            f"cost {say_share(new.lost_share)} of the device time in use."
+            f"together cost {say_share(new.lost_share)} of the device time in use."
         )
     return sentences
 
@@ -90,8 +89,7 @@ def say_overhead(overhead: Overhead) -> str:
         return f"{overhead.name}: changes and preemptions cost nothing."
     return (
         f"{overhead.name}: devices that join idle for {say_duration(overhead.join_s)} while the others "
-        "train on; "
-        f"then the job stops {say_duration(overhead.grow_stop_s)} to grow, "
+        f"train on; then the job stops {say_duration(overhead.grow_stop_s)} to grow, "
         f"{say_duration(overhead.shrink_stop_s)} to shrink. A preempted job resumes after {restart}."
     )
 
@@ -107,15 +105,7 @@ def _say_load(comparison: Comparison) -> str:
     span_s = jobs[-1].submit_s - jobs[0].submit_s
     if span_s <= 0:
         return f"All {len(jobs):,} jobs are submitted at once."
-    state = (
-        "more than it can do"
-        if load > 1.02
-        else "about what it can do"
-        if load > 0.9
-        else "less than it can do"
-    )
     return (
-        f"The {len(jobs):,} jobs, submitted over {say_duration(span_s)}, ask for {say_share(load)} of the "
-        "cluster's "
-        f"device time: {state} in that time."
+        f"The {len(jobs):,} jobs, submitted over {say_duration(span_s)}, ask for {say_share(load)} of the device "
+        "time that the cluster has in that period."
     )
