@@ -9,17 +9,20 @@ import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rich.console import Console
-from sim_fakes import small_comparison
+from sim_fakes import small_comparison, small_trace
 
 from elastane.model.errors import ConfigError
 from elastane.perf.overhead import PRESETS
 from elastane.sim.compare import Failure
+from elastane.sim.readers.rows import TraceRow
 from elastane.sim.report import build_table, dump_json, render_html, save_report, say_headline
 from elastane.sim.report.files import JOB_COLUMNS, name_file
 from elastane.sim.report.wording import say_details, say_overhead
+from elastane.sim.request import SimRequest, prepare_request, run_request
 
 
 @pytest.fixture(scope="module")
@@ -172,6 +175,20 @@ def test_the_narrow_table_fits_eighty_columns_without_cutting_anything() -> None
     assert "…" not in text
     assert "elastic-tiresias" in text
     assert "srtf *" in text
+
+
+def test_infinities_are_null_in_json_and_words_in_the_page() -> None:
+    at_once = small_trace(jobs=4)
+    rows = tuple(TraceRow(**{**_fields(row), "submit_s": 0.0}) for row in at_once.rows)
+    trace = dataclasses.replace(at_once, rows=rows)
+    request = SimRequest(policies=("fifo",), cluster="1x8")
+    comparison = run_request(request, trace, prepare_request(request, trace), lambda number, share: None)
+    assert json.loads(dump_json(comparison), parse_constant=pytest.fail)["offered_load"] is None
+    assert say_details(comparison)[0] == "All 4 jobs are submitted at once."
+
+
+def _fields(row: TraceRow) -> dict[str, Any]:
+    return {name: getattr(row, name) for name in row.__struct_fields__}
 
 
 def test_json_needs_no_files() -> None:

@@ -112,10 +112,11 @@ def test_load_compresses_arrivals_and_raises_the_offered_load_alike() -> None:
 
 
 def test_growth_can_be_bounded_but_never_below_the_request() -> None:
-    rows = (row("a", 4, model="AutoencoderModel51200"), row("b", 8, model="VggnetModel256"))
+    rows = (row("a", 4, model="AutoencoderModel51200"), row("b", 16, model="VggnetModel256"))
     options = WorkloadOptions(max_growth=2.0)
     made = prepare_workload(trace(*rows), Cluster.of(8, 8), options)
-    assert [job.max_devices for job in made.workload.jobs] == [8, 8]
+    # The second one's profile gains up to 8 devices only.
+    assert [job.max_devices for job in made.workload.jobs] == [8, 16]
 
 
 def test_limits_given_by_the_trace_win() -> None:

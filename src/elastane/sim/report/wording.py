@@ -106,6 +106,6 @@ def _say_load(comparison: Comparison) -> str:
     if span_s <= 0:
         return f"All {len(jobs):,} jobs are submitted at once."
     return (
-        f"The {len(jobs):,} jobs, submitted over {say_duration(span_s)}, ask for {say_share(load)} of the device "
-        "time that the cluster has in that period."
+        f"The {len(jobs):,} jobs, submitted over {say_duration(span_s)}, ask for {say_share(load)} of the "
+        "device time that the cluster has in that period."
     )
