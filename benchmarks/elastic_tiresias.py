@@ -3,7 +3,7 @@
 Run: python -m benchmarks.elastic_tiresias --out FILE.json [--quick]. Sources: Microsoft's Philly and ITP
 clusters and Pollux's workloads. Rows are cluster sizes, columns offered loads (device-seconds asked for over
 those there are while jobs arrive); submission times are scaled to reach a load. Both policies have EDL's
-queues (500 and 10,000 GPU-seconds), both pay EDL's overheads. Published: -89.5 % mean JCT on a Microsoft trace.
+queues (500 and 10,000 GPU-seconds) and pay EDL's overheads. Published: -89.5 % mean JCT on a Microsoft trace.
 """
 
 from __future__ import annotations
@@ -41,22 +41,20 @@ class Source:
     loads: tuple[float, ...]
 
 
-LOADS = (0.5, 0.8, 1.0, 1.2, 1.5, 2.0)
+LOADS = (0.6, 0.9, 1.2, 1.6, 2.5)
 SOURCES = (
     Source(
         name="philly",
         path="philly/philly_109k.csv.gz",
         first=20_000,
-        jobs=20_000,
-        capacities=(256, 512, 1024),
+        jobs=8_000,
+        capacities=(256, 512),
         loads=LOADS,
     ),
     Source(
-        name="itp-01", path="itp/cluster01.csv.gz", first=0, jobs=5000, capacities=(64, 256, 512), loads=LOADS
+        name="itp-01", path="itp/cluster01.csv.gz", first=0, jobs=5000, capacities=(128, 512), loads=LOADS
     ),
-    Source(
-        name="itp-10", path="itp/cluster10.csv.gz", first=0, jobs=5000, capacities=(64, 128, 256), loads=LOADS
-    ),
+    Source(name="itp-10", path="itp/cluster10.csv.gz", first=0, jobs=5000, capacities=(64, 256), loads=LOADS),
     Source(
         name="pollux",
         path="pollux/workloads/workload-6.csv",

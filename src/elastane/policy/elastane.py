@@ -35,10 +35,10 @@ class Elastane:
     clairvoyant: ClassVar[bool] = False
 
     # Chosen on the traces in docs/policies.md; the mean changes by about 1 % for half or twice the values.
-    fairness: float = 0.5
-    alpha: float = 0.1
+    fairness: float = 0.75
+    alpha: float = 0.05
     base: float = 500.0
-    step: float = 4.0
+    step: float = 2.0
     cooldown_s: float = 60.0
     slack: float = 0.25
 

@@ -187,7 +187,8 @@ def test_the_odd_devices_of_a_group_stay_where_they_are() -> None:
 def test_elastane_serves_every_waiting_job_before_it_lets_any_grow() -> None:
     records = [make_record("large", 8, requested=8, service=1e6, **RESTED), make_record("new")]
     # Weights 4 ** -0.1 a step apart, square roots of speeds: the new job gets three times as much.
-    assert sizes(ask(Elastane(), records, 8)) == {0: 2, 1: 6}
+    policy = Elastane(alpha=0.1, step=4.0, fairness=0.5)
+    assert sizes(ask(policy, records, 8)) == {0: 2, 1: 6}
 
 
 def test_elastane_favours_jobs_that_have_had_little() -> None:
@@ -220,7 +221,7 @@ def test_elastane_lets_a_job_rest_before_it_grows_and_comes_back() -> None:
 def test_elastane_asks_for_the_moment_at_which_a_weight_falls() -> None:
     records = [make_record("a", 8, service=100.0, **RESTED)]
     # W + c = 600 reaches 4 x 500 after 1400 / 8 s.
-    assert ask(Elastane(), records, 8).ask_again_s == pytest.approx(1175.0)
+    assert ask(Elastane(step=4.0), records, 8).ask_again_s == pytest.approx(1175.0)
     assert ask(Elastane(), [], 8).ask_again_s == math.inf
 
 
