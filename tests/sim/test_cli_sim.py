@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from elastane.cli.main import app
-from elastane.cli.sim import EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
+from elastane.cli.sim import EXIT_INTERRUPTED, EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
 
 TRACE = "job_id,submit_time,devices,duration,user\n" + "".join(
     f"{i},{i * 60},{1 + i % 4},{200 + 31 * (i % 7)},u{i % 3}\n" for i in range(40)
@@ -178,3 +179,33 @@ def test_without_arguments_the_sample_runs_and_leaves_a_report(tmp_path: Path) -
     assert done.returncode == 0, done.stderr
     assert "Report: elastane-report/report.html" in done.stdout
     assert (tmp_path / "elastane-report" / "report.html").exists()
+
+
+SLOW_POLICY = """
+import time
+class Slow:
+    name, clairvoyant = "slow", False
+    def plan(self, view, now):
+        time.sleep(600)
+"""
+
+
+@pytest.mark.slow
+def test_an_interrupt_ends_all_processes_at_once_without_a_report(trace: Path, tmp_path: Path) -> None:
+    (tmp_path / "slow.py").write_text(SLOW_POLICY)
+    script = "from elastane.cli.main import main; main()"
+    words = [trace, "-c", "1x4", "-j", "2", "-p", "slow.py:Slow", "-p", "fifo", "-o", "out"]
+    with subprocess.Popen(
+        [sys.executable, "-c", script, "sim", *map(str, words)],
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=tmp_path,
+    ) as running:
+        assert running.stderr is not None
+        assert "40 jobs" in running.stderr.readline()
+        running.send_signal(signal.SIGINT)
+        rest = running.stderr.read()
+    assert running.returncode == EXIT_INTERRUPTED
+    assert "interrupted; no report was written." in rest
+    assert "Traceback" not in rest
+    assert not (tmp_path / "out" / "report.html").exists()

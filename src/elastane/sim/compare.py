@@ -9,10 +9,13 @@ from __future__ import annotations
 import dataclasses
 import multiprocessing
 import queue
+import signal
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing.queues import Queue
@@ -204,6 +207,7 @@ def _run_in_processes(
     # A fresh interpreter for each process: forking one that runs a progress bar's thread may hang.
     context = multiprocessing.get_context("spawn")
     shares = context.Queue()
+    others = set(multiprocessing.active_children())
     pool = ProcessPoolExecutor(
         max_workers=processes,
         mp_context=context,
@@ -211,16 +215,38 @@ def _run_in_processes(
         initargs=(trace, setting, shares),
     )
     try:
-        futures = [pool.submit(_run_numbered, number, task) for number, task in enumerate(tasks)]
+        with _interrupts_ignored():
+            futures = [pool.submit(_run_numbered, number, task) for number, task in enumerate(tasks)]
         pending: set[Future[Outcome]] = set(futures)
         while pending:
             _, pending = wait(pending, timeout=_POLL_S, return_when=FIRST_COMPLETED)
             for number, share in _drain(shares):
                 on_progress(number, share)
         return [_outcome(task, future) for task, future in zip(tasks, futures, strict=True)]
+    except BaseException:
+        # Interrupted: nobody waits for runs that take minutes more.
+        for process in set(multiprocessing.active_children()) - others:
+            process.terminate()
+        raise
     finally:
         pool.shutdown(wait=True, cancel_futures=True)
         shares.close()
+
+
+@contextmanager
+def _interrupts_ignored() -> Iterator[None]:
+    """Let the processes that start inside inherit that Ctrl-C is not for them.
+
+    It reaches all processes of a terminal at once; the first one decides what it means.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _outcome(task: Task, future: Future[Outcome]) -> Outcome:

@@ -6,6 +6,7 @@ import pytest
 
 from elastane.sim.readers.fields import (
     BadCell,
+    NotAJob,
     parse_devices,
     parse_duration,
     parse_elapsed,
@@ -99,6 +100,11 @@ def test_unusable_device_counts_say_why(text: str, reason: str) -> None:
     with pytest.raises(BadCell) as caught:
         parse_devices(text, "gpus")
     assert caught.value.reason == reason
+
+
+def test_a_job_without_devices_is_no_fault_of_the_file() -> None:
+    with pytest.raises(NotAJob):
+        parse_devices("0", "gpus")
 
 
 def test_a_whole_number_written_as_a_float_is_a_device_count() -> None:

@@ -81,7 +81,9 @@ def test_helios_keeps_failed_jobs_and_leaves_cpu_jobs_out(tmp_path: Path) -> Non
     assert trace.rows == (
         TraceRow(line=2, job_id="1", tenant="vcA", submit_s=0.0, devices=4, duration_s=249.0, waited_s=0.0),
     )
-    assert [(entry.reason, entry.count) for entry in trace.left_out] == [("the job used no GPU", 1)]
+    assert [(entry.reason, entry.count) for entry in trace.left_out] == [
+        ("gpu_num is zero (a job without devices)", 1)
+    ]
 
 
 def test_alibaba_fractions_of_a_gpu_are_rounded_up_over_all_instances(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def parse_devices(text: str, name: str) -> int:
     if value < 0:
         raise BadCell(f"{name} is negative", text)
     if value == 0:
-        raise BadCell(f"{name} is zero (a job without devices)", text)
+        raise NotAJob(f"{name} is zero (a job without devices)", "")
     if value != int(value):
         raise BadCell(f"{name} is not a whole number", text)
     if value > LARGEST_DEVICES:

@@ -7,7 +7,6 @@ queue. Jobs without GPUs are in the file and are left out; failed and cancelled 
 from __future__ import annotations
 
 from elastane.sim.readers.fields import (
-    NotAJob,
     is_missing,
     parse_devices,
     parse_duration,
@@ -21,8 +20,6 @@ from elastane.sim.readers.table import Cells, TableFormat
 
 def _row(line: int, cells: Cells) -> TraceRow:
     queue = cells.get("queue", "")
-    if parse_number(cells["gpu_num"], "gpu_num") == 0:
-        raise NotAJob("the job used no GPU", "")
     return TraceRow(
         line=line,
         job_id=parse_job_id(cells["job_id"]),
