@@ -10,7 +10,6 @@ import dataclasses
 import multiprocessing
 import queue
 import signal
-import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -215,7 +214,7 @@ def _run_in_processes(
         initargs=(trace, setting, shares),
     )
     try:
-        with _interrupts_ignored():
+        with _interrupts_blocked():
             futures = [pool.submit(_run_numbered, number, task) for number, task in enumerate(tasks)]
         pending: set[Future[Outcome]] = set(futures)
         while pending:
@@ -234,19 +233,17 @@ def _run_in_processes(
 
 
 @contextmanager
-def _interrupts_ignored() -> Iterator[None]:
+def _interrupts_blocked() -> Iterator[None]:
     """Let the processes that start inside inherit that Ctrl-C is not for them.
 
-    It reaches all processes of a terminal at once; the first one decides what it means.
+    It reaches all processes of a terminal at once; the first one decides what it means, if need be as soon
+    as the others have started.
     """
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
     finally:
-        signal.signal(signal.SIGINT, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _outcome(task: Task, future: Future[Outcome]) -> Outcome:
