@@ -160,8 +160,8 @@ def test_a_foresighted_winner_is_told_apart() -> None:
     ("name", "text"),
     [
         ("none", "none: changes and preemptions cost nothing."),
-        ("pollux", "pollux: a job stops for 30.0 s at every change of its devices."),
-        ("edl", "edl: devices that join idle for 40.0 s while the others train on"),
+        ("pollux", "pollux: a job stops for 30 s at every change of its devices."),
+        ("edl", "edl: devices that join idle for 40 s while the others train on"),
     ],
 )
 def test_costs_are_said_in_words(name: str, text: str) -> None:

@@ -53,7 +53,7 @@ CAPTIONS: dict[str, tuple[str, str]] = {
         "numbered "
         "by the report; which of several equal devices a job holds makes no difference.",
     ),
-    "sweep": ("More or less of it", "Mean completion time as one thing varies and all else stays."),
+    "sweep": ("When one thing varies", "Mean completion time as one thing varies and all else stays."),
     "regimes": (
         "Where it pays off",
         "Mean completion time against {baseline} at every point; green is better, orange is worse.",
@@ -80,7 +80,12 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"duration": say_duration, "share": say_share, "number": say_number}
+    environment.filters |= {
+        "duration": say_duration,
+        "share": say_share,
+        "number": say_number,
+        "breakable": _breakable,
+    }
     environment.globals["change"] = say_change
     policies = [run.policy for run in comparison.runs]
     return environment.get_template("report.html.j2").render(
@@ -97,6 +102,11 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
         tenants=compute_tenants(tuple(run.result.jobs for run in comparison.runs), MOST_TENANTS),
         longest_s=max(run.result.metrics.jct_mean_s for run in comparison.runs),
     )
+
+
+def _breakable(name: str) -> str:
+    """Let a policy's name break after the signs between its options (zero-width spaces)."""
+    return name.replace(":", ":\u200b").replace(",", ",\u200b").replace("/", "/\u200b")
 
 
 def _picture_list(pictures: Mapping[str, str], baseline: str) -> list[Picture]:

@@ -14,7 +14,9 @@ def say_duration(seconds: float) -> str:
     for length, unit in _STEPS:
         if abs(seconds) >= length:
             return f"{_three_digits(seconds / length)} {unit}"
-    return "under 1 s" if seconds > 0 else "0 s"
+    if seconds == 0:
+        return "0 s"
+    return f"{seconds:.1f} s" if seconds >= 0.1 else "under 0.1 s"
 
 
 def say_share(share: float) -> str:
@@ -44,6 +46,6 @@ def say_number(value: float) -> str:
 
 
 def _three_digits(value: float) -> str:
-    if abs(value) >= 100:
+    if abs(value) >= 100 or value == int(value):
         return f"{value:,.0f}"
     return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}".removesuffix("0")

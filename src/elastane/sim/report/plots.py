@@ -28,6 +28,7 @@ from elastane.sim.report.style import (
     GRID,
     INK,
     MUTED,
+    break_name,
     choose_time_unit,
     clean,
     colour_of,
@@ -42,6 +43,7 @@ SLICES = 460
 """Slices of time in a plot: two pixels each."""
 
 MAP_COLUMNS = 920
+MOST_LINES_INSIDE = 5
 MOST_MAP_ROWS = 512
 """Rows of an allocation map; larger clusters show every k-th device."""
 
@@ -64,13 +66,13 @@ def plot_jct(runs: Runs) -> Figure:
     for place, (run, jct_s) in enumerate(zip(runs, values, strict=True)):
         x, y = compute_cdf(jct_s, 500)
         width = 1.8 if place else 2.4
-        axes.step(x, y, where="post", color=colour_of(place), linewidth=width, label=run.policy)
+        axes.step(x, y, where="post", color=colour_of(place), linewidth=width, label=break_name(run.policy))
     clean(axes, "both")
     use_time_scale(axes, low, high * 1.05)
     mark_percent(axes)
     axes.set_xlabel("time from submission to completion (logarithmic)")
     axes.set_title("Share of jobs that are done by then", loc="left", fontsize=10.5, color=INK)
-    axes.legend(frameon=False, loc="upper left")
+    _add_legend(figure, axes, len(runs))
     return figure
 
 
@@ -97,7 +99,7 @@ def plot_changes(runs: Runs) -> Figure:
                     fontsize=9,
                 )
             left += share
-    axes.set_yticks(range(len(others)), [run.policy for run in others], color=INK)
+    axes.set_yticks(range(len(others)), [break_name(run.policy) for run in others], color=INK)
     axes.invert_yaxis()
     axes.set_xlim(0, 1)
     axes.set_xticks([])
@@ -122,7 +124,13 @@ def plot_sizes(runs: Runs) -> Figure:
         size = 75 if place == 0 else 55
         rows = np.arange(len(labels))
         axes.scatter(
-            means[place], rows, s=size, color=colour_of(place), label=run.policy, zorder=3, edgecolor="white"
+            means[place],
+            rows,
+            s=size,
+            color=colour_of(place),
+            label=break_name(run.policy),
+            zorder=3,
+            edgecolor="white",
         )
     axes.set_yticks(range(len(labels)), labels, color=INK)
     axes.invert_yaxis()
@@ -165,7 +173,12 @@ def plot_queue(runs: Runs) -> Figure:
     for place, run in enumerate(runs):
         waiting = slice_series(run.result.series, "waiting", edges).value
         axes.stairs(
-            waiting, edges / unit_s, color=colour_of(place), linewidth=1.6, label=run.policy, baseline=None
+            waiting,
+            edges / unit_s,
+            color=colour_of(place),
+            linewidth=1.6,
+            label=break_name(run.policy),
+            baseline=None,
         )
     clean(axes)
     axes.set_xlim(0, edges[-1] / unit_s)
@@ -173,7 +186,7 @@ def plot_queue(runs: Runs) -> Figure:
     axes.yaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
     axes.set_xlabel(f"{unit} since the first submission")
     axes.set_title("Jobs that wait and hold no device", loc="left", fontsize=10.5, color=INK)
-    axes.legend(frameon=False, loc="upper left")
+    _add_legend(figure, axes, len(runs))
     return figure
 
 
@@ -201,12 +214,14 @@ def plot_sweep(axis: Axis, sweep: tuple[SweepRun, ...], policies: list[str]) -> 
         x = [run.point.value(axis.name, 0.0) for run in mine]
         y = [run.metrics.jct_mean_s for run in mine]
         means += y
-        axes.plot(x, y, color=colour_of(place), marker="o", markersize=4.5, linewidth=1.8, label=policy)
+        axes.plot(
+            x, y, color=colour_of(place), marker="o", markersize=4.5, linewidth=1.8, label=break_name(policy)
+        )
     clean(axes, "both")
     use_time_scale(axes, min(means) / 1.4, max(means) * 1.4, along="y")
     axes.set_xlabel(_AXIS_NAMES[axis.name])
     axes.set_title("Mean time from submission to completion", loc="left", fontsize=10.5, color=INK)
-    axes.legend(frameon=False, loc="upper left")
+    figure.legend(frameon=False, loc="outside right upper")
     return figure
 
 
@@ -236,6 +251,14 @@ _AXIS_NAMES = {
     "seed": "seed",
     "elastic": "share of jobs that can change their size",
 }
+
+
+def _add_legend(figure: Figure, axes: Axes, lines: int) -> None:
+    """Put a short legend into the empty corner of the plot, a long one beside it."""
+    if lines <= MOST_LINES_INSIDE:
+        axes.legend(frameon=False, loc="upper left")
+    else:
+        figure.legend(frameon=False, loc="outside right upper")
 
 
 def _time_axis(runs: Runs, slices: int = SLICES) -> tuple[npt.NDArray[np.float64], float, str]:

@@ -20,7 +20,10 @@ INK = "#1b2733"
 MUTED = "#66788a"
 GRID = "#e3e8ee"
 BASELINE = "#7d8b99"
-COLOURS = ("#0b6bcb", "#d9480f", "#1a936f", "#8e44ad", "#c79100", "#c2255c", "#0b7285", "#5c4033")
+COLOURS = (
+    "#0b6bcb", "#d9480f", "#1a936f", "#8e44ad", "#c79100", "#c2255c",
+    "#0b7285", "#5c4033", "#7c9a00", "#e58fb0", "#3d3a9e", "#5ec4d4",
+)  # fmt: skip
 
 _RC: Any = {
     "font.family": "DejaVu Sans",
@@ -41,6 +44,7 @@ _FINE_TICKS = {
     2: "2 s", 5: "5 s", 30: "30 s", 120: "2 min", 300: "5 min", 1_800: "30 min", 7_200: "2 h", 18_000: "5 h",
     172_800: "2 d", 432_000: "5 d", 1_728_000: "20 d", 4_320_000: "50 d",
 }  # fmt: skip
+_LONG_NAME = 24
 _NARROW = 300.0
 """Axes that span less than this factor get the fine ticks too."""
 
@@ -48,6 +52,11 @@ _NARROW = 300.0
 def colour_of(place: int) -> str:
     """Return the colour of the policy at a place in the comparison; place 0 is the baseline."""
     return BASELINE if place == 0 else COLOURS[(place - 1) % len(COLOURS)]
+
+
+def break_name(name: str) -> str:
+    """Return a policy's name with its options on lines of their own, for the side of a plot."""
+    return name if len(name) <= _LONG_NAME else name.replace(":", ":\n").replace(",", ",\n")
 
 
 def new_figure(width: float, height: float) -> Figure:
