@@ -21,6 +21,8 @@ from elastane.sim.compare import Failure
 from elastane.sim.readers.rows import TraceRow
 from elastane.sim.report import build_table, dump_json, render_html, save_report, say_headline
 from elastane.sim.report.files import JOB_COLUMNS, name_file
+from elastane.sim.report.plots import plot_sweep
+from elastane.sim.report.style import colour_of, styled
 from elastane.sim.report.wording import say_details, say_overhead
 from elastane.sim.request import SimRequest, prepare_request, run_request
 
@@ -122,6 +124,25 @@ def test_one_policy_alone_and_failures_make_a_page_too(tmp_path: Path) -> None:
     assert "No result: policy &lt;own&gt; failed" in page
     assert "mind the gap" in page
     assert "Who gains" not in page
+
+
+def test_a_sweep_of_one_axis_is_drawn_as_lines_over_its_values() -> None:
+    comparison = small_comparison(sweep=("load=1,2,4",))
+    policies = ["fifo", "srtf", "elastic-tiresias"]
+    with styled():
+        (axes,) = plot_sweep(comparison.axes[0], comparison.sweep, policies).axes
+    drawn = {str(line.get_label()): line.get_xydata().tolist() for line in axes.lines}
+    expected = {
+        policy: [
+            [run.point.values[0], run.metrics.jct_mean_s] for run in comparison.sweep if run.policy == policy
+        ]
+        for policy in policies
+    }
+    assert drawn == expected
+
+
+def test_many_policies_keep_their_colours_apart() -> None:
+    assert len({colour_of(place) for place in range(13)}) == 13
 
 
 def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path: Path) -> None:

@@ -99,6 +99,28 @@ def test_alibaba_fractions_of_a_gpu_are_rounded_up_over_all_instances(tmp_path: 
     ]
 
 
+def test_alibaba_jobs_without_a_gpu_are_no_fault_but_negative_ones_are(tmp_path: Path) -> None:
+    path = tmp_path / "pai.csv"
+    path.write_text(
+        "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user\n"
+        "1,1,0,6,0,CPU,100,ua\n2,1,5,6,-1,T4,100,ua\n3,1,9,6,1,T4,100,ub\n"
+    )
+    left_out = [(entry.reason, entry.expected) for entry in read_trace(path).left_out]
+    assert left_out == [("the job used no GPU", True), ("num_gpu is negative", False)]
+
+
+def test_limits_of_a_plain_row_must_enclose_its_request(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "submit_time,devices,duration,min_devices,max_devices\n0,4,9,2,8\n1,4,9,5,8\n2,4,9,1,3\n3,4,9,,\n"
+    )
+    trace = read_trace(path)
+    assert [(row.min_devices, row.max_devices) for row in trace.rows] == [(2, 8), (None, None)]
+    assert [(entry.reason, entry.count) for entry in trace.left_out] == [
+        ("devices is not between min_devices and max_devices", 2)
+    ]
+
+
 def test_itp_models_are_named_with_their_batch(tmp_path: Path) -> None:
     rows = read_text(
         tmp_path,

@@ -141,6 +141,22 @@ def test_elapsed_clock_times_and_start_and_end_serve_as_well(tmp_path: Path) -> 
     assert read_trace(ends).rows[0].duration_s == 60.0
 
 
+def test_a_row_without_any_length_or_id_is_a_fault(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        "JobID|Submit|Elapsed|ReqTRES",
+        "1|2026-03-02T08:00:00|01:00:00|gres/gpu=2",
+        "|2026-03-02T08:00:00|01:00:00|gres/gpu=2",
+        "3|2026-03-02T08:00:00||gres/gpu=2",
+        "4|2026-03-02T08:00:00|forever|gres/gpu=2",
+    )
+    assert [(entry.reason, entry.expected) for entry in read_trace(path).left_out] == [
+        ("JobID is missing", False),
+        ("Elapsed is missing", False),
+        ("Elapsed is not a time like 1-02:03:04", False),
+    ]
+
+
 def test_gres_of_older_versions_is_counted_over_all_nodes(tmp_path: Path) -> None:
     path = write(
         tmp_path, "JobID|Submit|Elapsed|NNodes|AllocGRES", "1|2020-03-02T08:00:00|01:00:00|2|gpu:p100:4"

@@ -67,9 +67,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
     requested = parse_devices(devices, device_name)
     least, most = _optional_devices(cells, "min_devices"), _optional_devices(cells, "max_devices")
     if (least or requested) > requested or (most or requested) < requested:
-        raise BadCell(
-            "num. of devices is not between min_devices and max_devices", f"{least} {devices} {most}"
-        )
+        raise BadCell(f"{device_name} is not between min_devices and max_devices", devices)
     return TraceRow(
         line=line,
         job_id=parse_job_id(job_id, id_name) if id_name else str(line),

@@ -23,7 +23,7 @@ from elastane.sim.report.figures import (
     compute_size_classes,
     slice_series,
 )
-from elastane.sim.report.human import say_change, say_duration
+from elastane.sim.report.human import say_change
 from elastane.sim.report.style import (
     GRID,
     INK,
@@ -312,10 +312,3 @@ def _draw_regime(axes: Axes, ratio: npt.NDArray[np.float64], across: Axis, up: A
     for side in axes.spines.values():
         side.set_visible(False)
     axes.tick_params(length=0)
-
-
-def describe_extremes(runs: Runs) -> str:
-    """Return one sentence with the shortest and the longest mean completion time, for captions."""
-    means = {run.policy: run.result.metrics.jct_mean_s for run in runs}
-    best, worst = min(means, key=lambda name: means[name]), max(means, key=lambda name: means[name])
-    return f"Mean: {say_duration(means[best])} under {best}, {say_duration(means[worst])} under {worst}."
