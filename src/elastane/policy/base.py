@@ -56,6 +56,9 @@ def check_plan(plan: Plan, jobs: JobColumns, row_of: dict[int, int], pool_free: 
 
     `row_of` maps the numbers of live jobs to rows.
     """
+    unknown = [number for number, _ in plan.notes if number not in row_of]
+    if unknown:
+        raise PlanError(f"the plan notes something for job {unknown[0]}, which is not in the system")
     balance = int(pool_free.sum())
     free = pool_free.copy() if len(pool_free) > 1 else None
     changed: set[int] = set()

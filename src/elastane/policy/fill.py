@@ -16,8 +16,8 @@ from elastane.policy.view import RUNNING, Floats, Ints, Rows, View
 def compute_order(keys: Floats) -> Rows:
     """Return the positions by rising key; equal keys keep their order (that of submission).
 
-    Stable, so that ties fall in the same way on every processor; keys are mostly sorted already (rows stand in
-    order of submission), which the stable sort uses.
+    Stable, so that ties fall in the same way on every processor; keys are mostly sorted already (rows stand
+    in order of submission), which the stable sort uses.
     """
     return np.argsort(keys, kind="stable")
 

@@ -46,6 +46,8 @@ def grow(sizes: Sizes, places: Rows, levels: Ints, room: int) -> int:
     The largest gain first, ties to the higher queue, then to those that hold nothing, then to the earlier
     place. A job with nothing gets its minimum at once.
     """
+    if room <= 0 or not len(places):
+        return room
     gain = sizes.compute_gain(places)
     useful = gain > NO_GAIN
     places, gain = places[useful], gain[useful]

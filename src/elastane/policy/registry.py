@@ -5,6 +5,8 @@ A new policy is one line here. Knows how to build policies from settings; decide
 
 from __future__ import annotations
 
+from dataclasses import fields, is_dataclass
+
 from elastane.model.errors import ConfigError
 from elastane.policy.afs import AfsL, AfsP
 from elastane.policy.backfill import FifoBackfill
@@ -41,8 +43,8 @@ def make_policy(name: str, **settings: object) -> Policy:
     try:
         return kind(**settings)
     except TypeError as error:
-        fields = [field for field in getattr(kind, "__dataclass_fields__", {}) if field != "name"]
-        known = ", ".join(fields) or "none"
+        settable = fields(kind) if is_dataclass(kind) else ()
+        known = ", ".join(field.name for field in settable) or "none"
         raise ConfigError(
             f"policy {name!r} does not take {sorted(settings)}; its settings: {known}"
         ) from error

@@ -168,11 +168,11 @@ class Engine:
         """Carry out a plan: what gives devices back first, then what names its pools, then the rest."""
         live = self._live
         columns, row_of = live.columns, live.row_of
-        for number, note in plan.notes:
-            columns.note[row_of[number]] = note
-        if not plan.changes:
+        if not plan.changes and not plan.notes:
             return
         check_plan(plan, columns, row_of, self._pool_free if self._placed else np.array([self._free]))
+        for number, note in plan.notes:
+            columns.note[row_of[number]] = note
         giving = [c for c in plan.changes if c.allocation.devices < columns.held[row_of[c.job]]]
         taking = [c for c in plan.changes if c.allocation.devices >= columns.held[row_of[c.job]]]
         taking.sort(key=lambda change: not change.allocation.pools)

@@ -265,3 +265,20 @@ def test_progress_is_reported_as_a_rising_share() -> None:
     simulate(Workload(name="w", jobs=jobs), Cluster.of(1, 8), Fifo(), on_progress=shares.append)
     assert shares == sorted(shares)
     assert 0.0 < shares[0] < shares[-1] < 1.0
+
+
+def test_notes_are_kept_and_shown_at_the_next_call() -> None:
+    seen: list[float] = []
+
+    @dataclass(frozen=True)
+    class Noting(Fifo):
+        def plan(self, view: View, now: float) -> Plan:
+            seen.append(float(view.jobs.note[view.live[0]]))
+            return Plan(changes=super().plan(view, now).changes, notes=((0, now + 7.0),))
+
+    jobs = (make_job("a"), make_job("b", submit_s=20.0))
+    workload = Workload(name="w", jobs=jobs)
+    with pytest.raises(PlanError, match="notes something for job 0, which is not in the system"):
+        # The first job is gone at 100, and the policy still writes about it.
+        simulate(workload, Cluster.of(1, 8), Noting())
+    assert seen == [0.0, 7.0, 0.0]
