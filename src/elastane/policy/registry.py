@@ -43,8 +43,8 @@ def make_policy(name: str, **settings: object) -> Policy:
     try:
         return kind(**settings)
     except TypeError as error:
-        settable = fields(kind) if is_dataclass(kind) else ()
-        known = ", ".join(field.name for field in settable) or "none"
+        settable: list[str] = [field.name for field in fields(kind)] if is_dataclass(kind) else []
+        known = ", ".join(settable) or "none"
         raise ConfigError(
             f"policy {name!r} does not take {sorted(settings)}; its settings: {known}"
         ) from error
