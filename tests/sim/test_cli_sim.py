@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from elastane.cli.main import app
-from elastane.cli.sim import EXIT_INTERRUPTED, EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
+from elastane.cli.sim_session import EXIT_INTERRUPTED, EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
 
 TRACE = "job_id,submit_time,devices,duration,user\n" + "".join(
     f"{i},{i * 60},{1 + i % 4},{200 + 31 * (i % 7)},u{i % 3}\n" for i in range(40)
@@ -74,7 +74,7 @@ def test_left_out_rows_notes_and_warnings_are_printed(tmp_path: Path) -> None:
     path = tmp_path / "dirty.csv"
     path.write_text(TRACE + "x,5,1,-3,u\ny,7,99,10,u\n")
     result = call(path, "-p", "fifo", "-c", "4x64", "-o", tmp_path / "r", "-j", 1)
-    assert "41 jobs (format csv), 1 rows left out" in result.stderr
+    assert "41 jobs (format csv), 1 row left out" in result.stderr
     text = " ".join(result.stdout.split())
     assert "left out: 1 x duration is negative (line 42 ('-3'))" in text
     assert "note: 2 row(s) were not in order of submission; sorted" in text or "sorted" in text
@@ -209,3 +209,10 @@ def test_an_interrupt_ends_all_processes_at_once_without_a_report(trace: Path, t
     assert "interrupted; no report was written." in rest
     assert "Traceback" not in rest
     assert not (tmp_path / "out" / "report.html").exists()
+
+
+def test_registering_the_command_loads_neither_numpy_nor_matplotlib() -> None:
+    heavy = ("numpy", "matplotlib", "torch")
+    script = f"import sys, elastane.cli.sim; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

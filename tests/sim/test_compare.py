@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from sim_fakes import small_setting, small_trace
 
-from elastane.sim.compare import Failure, Outcome, PolicyRun, SweepRun, Task, run_tasks
+from elastane.sim.cluster_text import parse_cluster
+from elastane.sim.compare import Failure, Outcome, PolicyRun, Setting, SweepRun, Task, run_tasks
 from elastane.sim.sweep import SweepPoint
 
 BROKEN = """
@@ -89,8 +90,23 @@ def test_a_policy_that_breaks_is_named_with_its_line_and_the_others_go_on(tmp_pa
     path.write_text(BROKEN)
     broken, fine = run([Task(policy=f"{path}:Broken"), Task(policy="fifo")])
     assert isinstance(broken, Failure)
-    assert broken.message.endswith(f"failed: ZeroDivisionError: division by zero at {path}:7")
+    assert broken.message == f"policy {path}:Broken failed: ZeroDivisionError: division by zero at {path}:7"
     assert isinstance(fine, PolicyRun)
+
+
+def test_a_point_that_no_job_fits_is_a_failure_that_names_the_point() -> None:
+    trace = small_trace(devices=(8,))
+    tiny = Setting(
+        cluster=parse_cluster("2x4"), overhead=small_setting().overhead, options=small_setting().options
+    )
+    point = SweepPoint(axes=("nodes",), values=(1.0,))
+    (failure,) = run_tasks(
+        trace, tiny, [Task(policy="fifo", point=point)], processes=1, on_progress=lambda n, s: None
+    )
+    assert isinstance(failure, Failure)
+    assert failure.message.startswith(
+        "policy fifo at nodes 1: small.csv: none of the 24 jobs can run on 4 devices"
+    )
 
 
 def test_progress_ends_at_one_for_every_task() -> None:

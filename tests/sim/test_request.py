@@ -112,7 +112,8 @@ def test_if_no_policy_gives_a_result_the_reasons_are_the_error(tmp_path: Path) -
     request = SimRequest(policies=(f"{path}:Lazy",), cluster="1x8")
     trace = small_trace()
     with pytest.raises(
-        ConfigError, match="no policy gave a result: policy 'lazy' leaves 24 jobs waiting for ever"
+        ConfigError,
+        match=r"no policy gave a result: policy .*own.py:Lazy: policy 'lazy' leaves 24 jobs waiting for ever",
     ):
         run_request(request, trace, prepare_request(request, trace), lambda number, share: None)
 

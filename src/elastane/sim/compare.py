@@ -126,7 +126,7 @@ def run_task(trace: Trace, setting: Setting, task: Task, on_share: Callable[[flo
         )
         wall_s = time.perf_counter() - started
     except ElastaneError as error:
-        return Failure(policy=task.policy, point=task.point, message=str(error))
+        return Failure(policy=task.policy, point=task.point, message=f"{_name(task)}: {error}")
     except Exception as error:  # noqa: BLE001 - a user's policy may raise anything; the others go on
         return _explain(task, error)
     on_share(1.0)
@@ -175,6 +175,14 @@ def _at_point(task: Task, point: SweepPoint, preparation: Preparation, result: S
     )
 
 
+def _name(task: Task) -> str:
+    """Return the run's name in messages: the policy, and the point of a sweep."""
+    if task.point is None:
+        return f"policy {task.policy}"
+    pairs = zip(task.point.axes, task.point.values, strict=True)
+    return f"policy {task.policy} at {', '.join(f'{axis} {value:g}' for axis, value in pairs)}"
+
+
 def _explain(task: Task, error: Exception) -> Failure:
     """Return a failure that names the line at which foreign code broke."""
     frames = traceback.extract_tb(error.__traceback__)
@@ -182,7 +190,7 @@ def _explain(task: Task, error: Exception) -> Failure:
     return Failure(
         policy=task.policy,
         point=task.point,
-        message=f"policy {task.policy!r} failed: {type(error).__name__}: {error}{place}",
+        message=f"{_name(task)} failed: {type(error).__name__}: {error}{place}",
         detail="".join(traceback.format_exception(error)),
     )
 
@@ -251,7 +259,7 @@ def _outcome(task: Task, future: Future[Outcome]) -> Outcome:
     error = future.exception()
     if error is None:
         return future.result()
-    message = f"policy {task.policy!r}: its process ended without a result ({error}); too little memory?"
+    message = f"{_name(task)}: its process ended without a result ({error}); too little memory?"
     return Failure(policy=task.policy, point=task.point, message=message)
 
 
