@@ -31,6 +31,8 @@ DATA = Path(__file__).parents[3] / "data" / "traces"
         ("tiresias/philly_ee9e8c.csv", "tiresias", 1_511),
         ("pollux/workloads/workload-6.csv", "pollux", 160),
         ("gavel/small_test.trace.gz", "gavel", 20),
+        ("shockwave/120_jobs.trace.gz", "shockwave", 120),
+        ("shockwave/460_jobs.trace.gz", "shockwave", 460),
         ("gavel/gavel_generated_seed0_lam1800_multigpu.trace.gz", "gavel", 1_305),
     ],
 )
