@@ -8,6 +8,7 @@ import importlib.util
 import json
 import re
 import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -75,6 +76,38 @@ def test_the_page_says_what_came_out_what_was_left_out_and_how_to_repeat_it(fold
     ):
         assert text in page
     assert "speech & text" not in page
+
+
+class _Nesting(HTMLParser):
+    """Check that every tag that opens is closed in its turn."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: object) -> None:
+        if tag not in ("meta", "br"):
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: object) -> None:
+        """Take a tag that closes itself."""
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag, self.getpos()
+
+
+def test_the_tags_of_the_page_nest(folder: Path) -> None:
+    nesting = _Nesting()
+    nesting.feed((folder / "report.html").read_text())
+    assert nesting.open == []
+
+
+def test_numbers_and_their_units_stay_on_one_line(folder: Path) -> None:
+    page = (folder / "report.html").read_text()
+    headline = re.search(r"<h1>(.*?)</h1>", page)
+    assert headline is not None
+    assert headline.group(1).replace("\u00a0", " ") == say_headline(small_comparison())
+    assert re.search(r"\d (%|min|h)", headline.group(1)) is None
 
 
 def test_the_json_has_the_figures_of_every_policy_and_no_infinities(folder: Path) -> None:

@@ -6,6 +6,7 @@ says what was read, assumed and left out. Text from traces is escaped by the tem
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -22,6 +23,7 @@ from elastane.sim.report.style import colour_of
 from elastane.sim.report.wording import say_details, say_headline, say_overhead
 
 MOST_TENANTS = 12
+_NUMBER_AND_UNIT = re.compile(r"(?<=\d) (?=(?:%|(?:d|h|min|s)\b))")
 
 CAPTIONS: dict[str, tuple[str, str]] = {
     "jct": (
@@ -85,6 +87,7 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
         "share": say_share,
         "number": say_number,
         "breakable": _breakable,
+        "unbroken": _unbroken,
     }
     environment.globals["change"] = say_change
     policies = [run.policy for run in comparison.runs]
@@ -107,6 +110,11 @@ def render_html(comparison: Comparison, pictures: Mapping[str, str]) -> str:
 def _breakable(name: str) -> str:
     """Let a policy's name break after the signs between its options (zero-width spaces)."""
     return name.replace(":", ":\u200b").replace(",", ",\u200b").replace("/", "/\u200b")
+
+
+def _unbroken(sentence: str) -> str:
+    """Keep numbers and their units on one line (no-break spaces)."""
+    return _NUMBER_AND_UNIT.sub("\u00a0", sentence)
 
 
 def _picture_list(pictures: Mapping[str, str], baseline: str) -> list[Picture]:
