@@ -108,5 +108,5 @@ def test_the_example_in_the_page_is_the_file_and_is_short() -> None:
 
 def test_links_between_the_pages_lead_somewhere() -> None:
     for page in PAGES.values():
-        for target in re.findall(r"\]\(([\w./-]+\.md)\)", page):
+        for target in re.findall(r"\]\(([\w./-]+\.(?:md|png))\)", page):
             assert (ROOT / "docs" / target).exists(), target
