@@ -67,7 +67,11 @@ def elasticflow_points(device_type: str) -> Iterator[Point]:
 
 
 def gavel_points() -> Iterator[Point]:
-    """Yield samples per second of 26 job types on V100, P100 and K80 (fixed batch per GPU, packed)."""
+    """Yield samples per second of 26 job types on V100, P100 and K80 (fixed batch per GPU, packed).
+
+    The measured steps are those of all GPUs together: a job on 8 GPUs has up to 8 times the steps per second
+    of one GPU, each of the job type's batch.
+    """
     rows = read_rows(PROFILES / "gavel" / "gavel_simulation_isolated.csv")
     # The fastest type first: it is the one that "one device" means where a trace does not say.
     for row in sorted(rows, key=lambda row: ("v100", "p100", "k80").index(row["worker_type"].split("_")[0])):
@@ -75,7 +79,7 @@ def gavel_points() -> Iterator[Point]:
         if steps_per_s <= 0 or row["worker_type"].endswith("unconsolidated"):
             continue
         batch = re.search(r"batch size (\d+)", row["job_type"])
-        samples = steps_per_s * devices * (int(batch.group(1)) if batch else 1)
+        samples = steps_per_s * (int(batch.group(1)) if batch else 1)
         yield "gavel", row["job_type"], row["worker_type"].upper(), devices, 1, samples
 
 

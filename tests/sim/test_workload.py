@@ -8,6 +8,7 @@ import pytest
 
 from elastane.model.cluster import Cluster, JobSpec
 from elastane.model.errors import ConfigError
+from elastane.perf.curve import compute_curve
 from elastane.sim.profiles import SOURCES, load_profile_set
 from elastane.sim.readers import read_trace
 from elastane.sim.readers.rows import LeftOut, Trace, TraceRow
@@ -143,7 +144,17 @@ def test_gavel_work_is_steps_times_batch_over_the_measured_speed() -> None:
         for point in made.workload.profiles[job.profile].points
         if (point.devices, point.device_type) == (job.requested, "V100")
     )
-    assert job.work_s == pytest.approx(346 * 128 * job.requested / point.samples_per_s, rel=1e-5)
+    assert job.work_s == pytest.approx(346 * 128 / point.samples_per_s, rel=1e-5)
+
+
+def test_no_profile_gains_much_more_than_its_devices() -> None:
+    """A profile that does would reward whole clusters for single jobs: a sign of a wrong unit."""
+    for name in SOURCES:
+        for profile in load_profile_set(name).profiles.values():
+            curve = compute_curve(profile, profile.max_devices).packed
+            per_device = curve[1:] / curve[1] / range(1, len(curve))
+            # Caches and measurement noise give up to half as much again in the published figures.
+            assert per_device.max() < 1.7, profile.name
 
 
 def test_itp_durations_agree_with_iterations_over_measured_speed() -> None:

@@ -144,7 +144,7 @@ def test_gavel_gives_work_in_samples_of_the_whole_job(tmp_path: Path) -> None:
             devices=4,
             duration_s=None,
             model="ResNet-50 (batch size 64)",
-            work_samples=1000.0 * 64 * 4,
+            work_samples=1000.0 * 64,
         ),
     )
 

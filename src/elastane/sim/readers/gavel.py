@@ -3,8 +3,8 @@
 Gavel, 10 fields: job type, command, working directory, steps argument, needs-data-dir flag, total steps,
 scale factor (GPUs), priority weight, SLO, arrival time. Shockwave, 12 fields: an adaptation mode after the
 scale factor and the static duration just before the arrival time.
-Gavel gives work as steps: how long that takes is in the profile of the job type ("ResNet-50 (batch size
-64)"), whose batch is per GPU, so the work is steps x batch x scale factor.
+Gavel gives work as steps; how long they take is in the profile of the job type ("ResNet-50 (batch size 64)").
+Steps count those of all GPUs together, each with the job type's batch, so the work is steps x batch.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
     if not job_type:
         raise BadCell("job type is missing", job_type)
     batch = _BATCH.search(job_type)
-    per_device = int(batch.group(1)) if batch else 1
+    per_step = int(batch.group(1)) if batch else 1
     devices = parse_devices(cells["scale_factor"], "scale factor")
     return TraceRow(
         line=line,
@@ -46,7 +46,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
         devices=devices,
         duration_s=parse_duration(cells["duration"]) if "duration" in cells else None,
         model=job_type,
-        work_samples=parse_number(cells["total_steps"], "total steps") * per_device * devices,
+        work_samples=parse_number(cells["total_steps"], "total steps") * per_step,
     )
 
 
