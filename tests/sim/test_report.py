@@ -22,8 +22,8 @@ from elastane.sim.compare import Failure
 from elastane.sim.readers.rows import TraceRow
 from elastane.sim.report import build_table, dump_json, render_html, save_report, say_headline
 from elastane.sim.report.files import JOB_COLUMNS, name_file
-from elastane.sim.report.plots import plot_sweep
-from elastane.sim.report.style import colour_of, styled
+from elastane.sim.report.plots import plot_jct, plot_sweep
+from elastane.sim.report.style import colour_of, save_svg, styled
 from elastane.sim.report.wording import say_details, say_overhead
 from elastane.sim.request import SimRequest, prepare_request, run_request
 
@@ -40,7 +40,13 @@ def test_a_report_is_a_page_json_plots_and_a_table_of_jobs_for_each_policy(folde
     names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
     tables = {f"jobs-{policy}.csv" for policy in ("fifo", "srtf", "elastic-tiresias")}
     plots = ("allocation", "changes", "devices", "jct", "queue", "regimes", "sizes")
-    expected = {"report.html", "report.json", *tables, *(f"plots/{name}.png" for name in plots)}
+    expected = {
+        "report.html",
+        "report.json",
+        ".elastane-report",
+        *tables,
+        *(f"plots/{name}.png" for name in plots),
+    }
     assert {name for name in names if not name.endswith(".parquet")} == expected
 
 
@@ -183,6 +189,25 @@ def test_a_folder_that_cannot_be_written_is_said_to_be_so(tmp_path: Path) -> Non
     blocked.write_text("")
     with pytest.raises(ConfigError, match=r"cannot be written to .*Name another folder with --out"):
         save_report(small_comparison(), blocked / "report")
+
+
+def test_a_new_report_removes_what_the_former_one_left_and_nothing_else(tmp_path: Path) -> None:
+    save_report(small_comparison(), tmp_path)
+    (tmp_path / "jobs-mine.csv").write_text("my own notes")
+    save_report(small_comparison(policies=("fifo",)), tmp_path)
+    tables = sorted(path.name for path in tmp_path.glob("jobs-*.csv"))
+    assert tables == ["jobs-fifo.csv", "jobs-mine.csv"]
+    assert not (tmp_path / "plots" / "changes.png").exists()
+
+
+def test_a_policy_may_be_called_like_a_formula() -> None:
+    runs = tuple(
+        dataclasses.replace(run, policy=f"$\\frac{{{run.policy}$ <&>") for run in small_comparison().runs
+    )
+    with styled():
+        picture = save_svg(plot_jct(runs))
+    ET.fromstring(picture)
+    assert "&lt;&amp;&gt;" in picture
 
 
 def test_policy_names_make_harmless_file_names() -> None:

@@ -56,6 +56,10 @@ JOB_COLUMNS = (
 """Columns of the job tables after id, tenant and profile; explained in docs/simulate-your-cluster.md."""
 
 
+_MANIFEST = ".elastane-report"
+"""Lists the files of a report, so that the next one in the same folder can remove them."""
+
+
 def check_folder(folder: Path) -> None:
     """Make `folder` and write to it once: a long run must not end with a report that has no place.
 
@@ -76,21 +80,36 @@ def save_report(comparison: Comparison, folder: Path) -> Path:
 
     Raises ConfigError if the folder cannot be made or written to.
     """
+    contents: dict[str, bytes] = {}
+    with styled():
+        figures = draw_figures(comparison)
+        pictures = {name: save_svg(figure) for name, figure in figures.items()}
+        contents |= {f"plots/{name}.png": save_png(figure) for name, figure in figures.items()}
+    for run in comparison.runs:
+        contents |= _pack_jobs(run)
+    contents["report.html"] = render_html(comparison, pictures).encode()
+    contents[_MANIFEST] = "\n".join(sorted({*contents, "report.json"})).encode() + b"\n"
+    contents["report.json"] = dump_json(comparison).encode()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with styled():
-            figures = draw_figures(comparison)
-            pictures = {name: save_svg(figure) for name, figure in figures.items()}
-            for name, figure in figures.items():
-                _save(folder / "plots" / f"{name}.png", save_png(figure))
-        for run in comparison.runs:
-            _save_jobs(run, folder)
-        _save(folder / "report.json", dump_json(comparison).encode())
-        page = folder / "report.html"
-        _save(page, render_html(comparison, pictures).encode())
+        _remove_former(folder, keep=set(contents))
+        for name, content in contents.items():
+            _save(folder / name, content)
     except OSError as error:
         raise _explain(folder, error) from error
-    return page
+    return folder / "report.html"
+
+
+def _remove_former(folder: Path, keep: set[str]) -> None:
+    """Remove what a former report left and this one does not replace: it would be taken for new.
+
+    Only files in that report's own list are touched.
+    """
+    manifest = folder / _MANIFEST
+    former = manifest.read_bytes().decode(errors="replace").splitlines() if manifest.is_file() else []
+    for name in former:
+        if name not in keep and ".." not in name and not name.startswith("/"):
+            (folder / name).unlink(missing_ok=True)
 
 
 def draw_figures(comparison: Comparison) -> dict[str, Figure]:
@@ -197,7 +216,8 @@ def _columns(jobs: JobColumns) -> dict[str, Any]:
     return named | {name: getattr(jobs, name) for name in JOB_COLUMNS}
 
 
-def _save_jobs(run: PolicyRun, folder: Path) -> None:
+def _pack_jobs(run: PolicyRun) -> dict[str, bytes]:
+    """Return the table of jobs as files by name."""
     columns = _columns(run.result.jobs)
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
@@ -205,9 +225,10 @@ def _save_jobs(run: PolicyRun, folder: Path) -> None:
     rounded = [[f"{v:.9g}" for v in c.tolist()] if hasattr(c, "dtype") else c for c in columns.values()]
     writer.writerows(zip(*rounded, strict=True))
     name = f"jobs-{name_file(run.policy)}"
-    _save(folder / f"{name}.csv", text.getvalue().encode())
+    files = {f"{name}.csv": text.getvalue().encode()}
     if importlib.util.find_spec("pyarrow") is not None:
-        _save(folder / f"{name}.parquet", _pack_parquet(columns))
+        files[f"{name}.parquet"] = _pack_parquet(columns)
+    return files
 
 
 def _pack_parquet(columns: Mapping[str, Any]) -> bytes:

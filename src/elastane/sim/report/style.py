@@ -35,6 +35,8 @@ _RC: Any = {
     "axes.edgecolor": GRID,
     "svg.fonttype": "none",
     "svg.hashsalt": "elastane",
+    # A policy may be called "$cost$"; that is no formula.
+    "text.parse_math": False,
 }
 _TIME_TICKS = {
     1: "1 s", 10: "10 s", 60: "1 min", 600: "10 min", 3_600: "1 h", 36_000: "10 h",
