@@ -56,6 +56,19 @@ def test_every_command_in_the_pages_runs(
     assert "Report: " in result.stdout
 
 
+@pytest.mark.slow
+def test_the_python_code_in_the_page_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (code,) = re.findall(r"```python\n(.*?)```", PAGES["simulate-your-cluster"], re.DOTALL)
+    (tmp_path / "history.txt").write_text(HISTORY)
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "simulate-your-cluster.md", "exec"), {})
+    printed = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert printed == ["fifo-skip", "elastane"]
+    assert (tmp_path / "report" / "report.html").exists()
+
+
 def test_the_pages_have_commands_to_run() -> None:
     assert len(commands()) >= 6
 

@@ -203,6 +203,15 @@ def run_request(
     )
 
 
+def compare(request: SimRequest) -> Comparison:
+    """Read, prepare and run what the request names, without showing progress.
+
+    Raises ConfigError if nothing useful can be done.
+    """
+    trace = read_request_trace(request)
+    return run_request(request, trace, prepare_request(request, trace), lambda number, share: None)
+
+
 def find_warnings(trace: Trace, preparation: Preparation) -> list[str]:
     """Return what a reader must know before he believes the figures."""
     warnings = []
