@@ -11,14 +11,18 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 from typer.testing import CliRunner, Result
 
-from elastane.cli.main import app
+from elastane.cli.sim import sim
 from elastane.cli.sim_session import EXIT_INTERRUPTED, EXIT_NO_ROOM, EXIT_SOME_FAILED, EXIT_UNUSABLE
 
 TRACE = "job_id,submit_time,devices,duration,user\n" + "".join(
     f"{i},{i * 60},{1 + i % 4},{200 + 31 * (i % 7)},u{i % 3}\n" for i in range(40)
 )
+
+
+PROGRAM = "import sys; from elastane.cli.main import main; sys.exit(main())"
 
 
 @pytest.fixture
@@ -29,7 +33,9 @@ def trace(tmp_path: Path) -> Path:
 
 
 def call(*words: object) -> Result:
-    return CliRunner().invoke(app, ["sim", *map(str, words)])
+    app = typer.Typer()
+    app.command()(sim)
+    return CliRunner().invoke(app, [*map(str, words)])
 
 
 def refused(result: Result) -> str:
@@ -155,10 +161,9 @@ def test_a_cut_off_archive_is_refused(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
 def test_a_full_disk_under_standard_output_is_one_message(trace: Path, tmp_path: Path) -> None:
-    script = "from elastane.cli.main import main; main()"
     with open("/dev/full", "w") as full:
         done = subprocess.run(
-            [sys.executable, "-c", script, "sim", str(trace), "-p", "fifo", "-c", "1x4", "--json"],
+            [sys.executable, "-c", PROGRAM, "sim", str(trace), "-p", "fifo", "-c", "1x4", "--json"],
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
@@ -172,9 +177,8 @@ def test_a_full_disk_under_standard_output_is_one_message(trace: Path, tmp_path:
 
 @pytest.mark.slow
 def test_without_arguments_the_sample_runs_and_leaves_a_report(tmp_path: Path) -> None:
-    script = "from elastane.cli.main import main; main()"
     done = subprocess.run(
-        [sys.executable, "-c", script, "sim"], capture_output=True, text=True, cwd=tmp_path, check=False
+        [sys.executable, "-c", PROGRAM, "sim"], capture_output=True, text=True, cwd=tmp_path, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "Report: elastane-report/report.html" in done.stdout
@@ -193,10 +197,9 @@ class Slow:
 @pytest.mark.slow
 def test_an_interrupt_ends_all_processes_at_once_without_a_report(trace: Path, tmp_path: Path) -> None:
     (tmp_path / "slow.py").write_text(SLOW_POLICY)
-    script = "from elastane.cli.main import main; main()"
     words = [trace, "-c", "1x4", "-j", "2", "-p", "slow.py:Slow", "-p", "fifo", "-o", "out"]
     with subprocess.Popen(
-        [sys.executable, "-c", script, "sim", *map(str, words)],
+        [sys.executable, "-c", PROGRAM, "sim", *map(str, words)],
         stderr=subprocess.PIPE,
         text=True,
         cwd=tmp_path,

@@ -200,7 +200,7 @@ def _describe_point(run: SweepRun) -> dict[str, Any]:
     }
 
 
-def _finite(value: Any) -> Any:  # noqa: ANN401 - any JSON value
+def _finite(value: object) -> object:
     """Return the value with infinities and NaN as null, which is all that JSON has for them."""
     if isinstance(value, Mapping):
         return {key: _finite(item) for key, item in value.items()}
