@@ -116,6 +116,13 @@ def test_a_change_during_a_restart_does_not_shorten_it() -> None:
     assert result.jobs.finish_s[0] == pytest.approx(40.0 + 90.0 * 2)
 
 
+def test_nothing_trains_while_a_restarting_job_grows() -> None:
+    # The restart would end at 40; others join until 35 and the stop after it ends at 37: nothing until 40.
+    moves = {0.0: [(0, 2)], 10.0: [(0, 0)], 20.0: [(0, 2)], 25.0: [(0, 4)]}
+    result = play(make_job(), moves=moves)
+    assert result.jobs.finish_s[0] == pytest.approx(40.0 + 90.0 / 2)
+
+
 def test_a_job_may_end_while_others_join() -> None:
     result = play(make_job(), moves={0.0: [(0, 2)], 95.0: [(0, 4)]})
     assert result.jobs.finish_s[0] == pytest.approx(100.0)

@@ -74,6 +74,17 @@ def test_backfill_does_not_delay_the_head() -> None:
     assert sizes(ask(FifoBackfill(), records, 8)) == {4: 2, 5: 1}
 
 
+def test_backfill_uses_a_spare_device_once() -> None:
+    # At 50 the head takes 7 of 8, so one long job may stay beside it, not two, although both fit now.
+    records = [
+        make_record("a", 4, requested=4, left_s=50.0),
+        make_record("head", requested=7),
+        make_record("long", requested=1, left_s=500.0),
+        make_record("another", requested=1, left_s=500.0),
+    ]
+    assert sizes(ask(FifoBackfill(), records, 8)) == {2: 1}
+
+
 def test_backfill_starts_the_front_of_the_queue_like_fifo() -> None:
     records = [make_record("a", requested=3), make_record("b", requested=5), make_record("c", requested=1)]
     assert sizes(ask(FifoBackfill(), records, 8)) == {0: 3, 1: 5}

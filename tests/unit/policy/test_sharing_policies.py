@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from policy_records import PROFILES, ask, make_record, make_view, sizes
 
-from elastane.model.cluster import Allocation, Cluster, Node
+from elastane.model.cluster import Allocation, Cluster, Node, Profile, SpeedPoint
 from elastane.model.errors import ConfigError
 from elastane.policy.afs import AfsL, AfsP
 from elastane.policy.easyscale import EasyScale
@@ -149,6 +149,22 @@ def test_easyscale_mixes_device_types_only_where_it_wastes_little() -> None:
     assert plan.changes[0].allocation == Allocation(devices=2, pools=((0, 1), (1, 1)))
     alone = EasyScale(unlike=False).plan(build_view(cluster, [job], PROFILES, 1000.0), 1000.0)
     assert alone.changes == ()
+
+
+@pytest.mark.parametrize(("slow", "grown"), [(0.6, {0: 2}), (0.51, {})])
+def test_easyscale_rejects_a_plan_that_wastes_more_than_thirty_per_cent(
+    slow: float, grown: dict[int, int]
+) -> None:
+    # One piece on each: the fast device waits. Speed 2 x slow of 1 + slow: a quarter or a third is wasted.
+    points = (
+        SpeedPoint(devices=1, samples_per_s=1.0, device_type="fast"),
+        SpeedPoint(devices=1, samples_per_s=slow, device_type="slow"),
+    )
+    nodes = (Node(name="f", devices=1, device_type="fast"), Node(name="s", devices=1, device_type="slow"))
+    job = make_record("a", (0, 1), requested=1, virtual_workers=2, profile="p", **RESTED)
+    profiles = {"p": Profile(name="p", points=points)}
+    view = build_view(Cluster(nodes=nodes, pooling="type"), [job], profiles, 1000.0)
+    assert sizes(EasyScale().plan(view, 1000.0)) == grown
 
 
 def price(records: list, devices: int, weights: list[float], fairness: float = 0.0) -> list[int]:

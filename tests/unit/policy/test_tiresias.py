@@ -93,6 +93,8 @@ def test_gittins_index_from_its_definition() -> None:
     # At 0: P(S <= 3) = 2/3, E[min(S, 3)] = (1 + 2 + 3) / 3. At 2: P = 0 of (10). At 8: P = 1, E = 2.
     index = compute_gittins_index(np.array([0.0, 2.0, 8.0, 10.0, 50.0]), samples, quantum)
     np.testing.assert_allclose(index, [2 / 6, 0.0, 1 / 2, 0.0, 0.0])
+    # At 4, of (5, 6, 50): two end within 3, and 1 + 2 + 3 is what the three will have taken.
+    assert compute_gittins_index(np.array([4.0]), (5.0, 6.0, 50.0), 3.0).tolist() == [2 / 6]
 
 
 def test_gittins_serves_the_job_most_likely_to_end_inside_a_queue() -> None:
