@@ -30,7 +30,7 @@ def test_every_form_of_elapsed_time_is_understood(text: str, seconds: float) -> 
     assert parse_elapsed(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["soon", "1:2:3:4", "-1:00:00", "1d2h"])
+@pytest.mark.parametrize("text", ["soon", "1:2:3:4", "-1:00:00", "1d2h", "9" * 5000 + ":00:00"])
 def test_other_clock_readings_are_refused(text: str) -> None:
     with pytest.raises(BadCell, match="is not a time like 1-02:03:04"):
         parse_elapsed(text)

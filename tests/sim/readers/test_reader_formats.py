@@ -105,10 +105,13 @@ def test_alibaba_jobs_without_a_gpu_are_no_fault_but_negative_ones_are(tmp_path:
     path = tmp_path / "pai.csv"
     path.write_text(
         "job_id,num_inst,submit_time,num_cpu,num_gpu,gpu_type,duration,user\n"
-        "1,1,0,6,0,CPU,100,ua\n2,1,5,6,-1,T4,100,ua\n3,1,9,6,1,T4,100,ub\n"
+        "1,1,0,6,0,CPU,100,ua\n2,1,5,6,-1,T4,100,ua\n3,1,9,6,1,T4,100,ub\n4,9999,9,6,1e307,T4,100,ub\n"
     )
-    left_out = [(entry.reason, entry.expected) for entry in read_trace(path).left_out]
-    assert left_out == [("the job used no GPU", True), ("num_gpu is negative", False)]
+    assert [(entry.reason, entry.expected) for entry in read_trace(path).left_out] == [
+        ("the job used no GPU", True),
+        ("num_gpu is negative", False),
+        ("num_gpu x num_inst is too large (wrong column?)", False),
+    ]
 
 
 def test_limits_of_a_plain_row_must_enclose_its_request(tmp_path: Path) -> None:
@@ -147,6 +150,17 @@ def test_gavel_gives_work_in_samples_of_the_whole_job(tmp_path: Path) -> None:
             work_samples=1000.0 * 64,
         ),
     )
+
+
+def test_gavel_jobs_without_sensible_work_are_faults(tmp_path: Path) -> None:
+    line = "LM (batch size 5)\tpython3\tlm\t--n\t1\t{}\t1\t1\t-1.000000\t0\n"
+    path = tmp_path / "trace"
+    path.write_text("".join(line.format(steps) for steps in ("100", "-5", "0", "1e300")))
+    assert [entry.reason for entry in read_trace(path).left_out] == [
+        "total steps is negative",
+        "total steps is zero (the job never ran)",
+        "total steps is too large (wrong unit?)",
+    ]
 
 
 def test_shockwave_differs_from_gavel_by_two_fields(tmp_path: Path) -> None:

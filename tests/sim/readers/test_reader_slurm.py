@@ -157,6 +157,21 @@ def test_a_row_without_any_length_or_id_is_a_fault(tmp_path: Path) -> None:
     ]
 
 
+def test_an_absurd_number_of_gpus_is_a_fault_and_not_a_crash(tmp_path: Path) -> None:
+    path = write(
+        tmp_path,
+        HEADER,
+        job("1", "gres/gpu=1"),
+        job("2", "gres/gpu=" + "9" * 400),
+        job("3", "gres/gpu:a100=" + "9" * 5000),
+        job("4", "gres/gpu=2", elapsed="9" * 5000),
+    )
+    assert [(entry.reason, entry.count) for entry in read_trace(path).left_out] == [
+        ("gres/gpu is too large (wrong column?)", 2),
+        ("ElapsedRaw is not finite", 1),
+    ]
+
+
 def test_gres_of_older_versions_is_counted_over_all_nodes(tmp_path: Path) -> None:
     path = write(
         tmp_path, "JobID|Submit|Elapsed|NNodes|AllocGRES", "1|2020-03-02T08:00:00|01:00:00|2|gpu:p100:4"

@@ -12,6 +12,7 @@ import math
 from elastane.sim.readers.fields import (
     BadCell,
     NotAJob,
+    check_devices,
     is_missing,
     parse_devices,
     parse_duration,
@@ -21,6 +22,9 @@ from elastane.sim.readers.fields import (
 )
 from elastane.sim.readers.rows import TraceRow
 from elastane.sim.readers.table import Cells, TableFormat
+
+_MOST = 1e9
+"""More than any cluster has: keeps the product of two absurd numbers finite."""
 
 
 def _row(line: int, cells: Cells) -> TraceRow:
@@ -35,7 +39,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
         job_id=parse_job_id(cells["job_id"]),
         tenant=cells.get("user", ""),
         submit_s=parse_submit(cells["submit_time"], "submit_time"),
-        devices=math.ceil(per_instance * instances),
+        devices=check_devices(math.ceil(min(per_instance * instances, _MOST)), "num_gpu x num_inst"),
         duration_s=parse_duration(cells["duration"]),
     )
 

@@ -17,7 +17,7 @@ LARGEST_TIME_S = 1e11
 """About the year 5138 in Unix seconds: later times are milliseconds or rubbish."""
 
 _UNKNOWN_WORDS = frozenset({"", "none", "null", "nan", "na", "n/a", "unknown", "-", "\\n"})
-_CLOCK = re.compile(r"^(?:(\d+)-)?(?:(\d+):)?(\d+):(\d+)(?:\.(\d+))?$")
+_CLOCK = re.compile(r"^(?:(\d{1,9})-)?(?:(\d{1,9}):)?(\d{1,9}):(\d{1,9})(?:\.(\d{1,9}))?$")
 
 
 class BadCell(Exception):
@@ -55,7 +55,7 @@ def parse_number(text: str, name: str) -> float:
 
 
 def parse_duration(text: str, name: str = "duration") -> float:
-    """Return a running time in seconds, more than 0."""
+    """Return a running time in seconds, or another length of a job, more than 0."""
     value = parse_number(text, name)
     if value < 0:
         raise BadCell(f"{name} is negative", text)
@@ -75,9 +75,14 @@ def parse_devices(text: str, name: str) -> int:
         raise NotAJob(f"{name} is zero (a job without devices)", "")
     if value != int(value):
         raise BadCell(f"{name} is not a whole number", text)
-    if value > LARGEST_DEVICES:
-        raise BadCell(f"{name} is too large (wrong column?)", text)
-    return int(value)
+    return check_devices(int(value), name)
+
+
+def check_devices(devices: int, name: str) -> int:
+    """Return `devices`, or raise BadCell if no cluster has that many."""
+    if devices > LARGEST_DEVICES:
+        raise BadCell(f"{name} is too large (wrong column?)", str(devices)[:20])
+    return devices
 
 
 def parse_submit(text: str, name: str) -> float:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 
-from elastane.sim.readers.fields import BadCell, parse_devices, parse_duration, parse_number, parse_submit
+from elastane.sim.readers.fields import BadCell, parse_devices, parse_duration, parse_submit
 from elastane.sim.readers.rows import TraceRow
 from elastane.sim.readers.table import Cells, TableFormat
 
@@ -46,7 +46,7 @@ def _row(line: int, cells: Cells) -> TraceRow:
         devices=devices,
         duration_s=parse_duration(cells["duration"]) if "duration" in cells else None,
         model=job_type,
-        work_samples=parse_number(cells["total_steps"], "total steps") * per_step,
+        work_samples=parse_duration(cells["total_steps"], "total steps") * per_step,
     )
 
 

@@ -13,6 +13,7 @@ import re
 from elastane.sim.readers.fields import (
     BadCell,
     NotAJob,
+    check_devices,
     is_missing,
     parse_duration,
     parse_elapsed,
@@ -28,6 +29,9 @@ SACCT_COMMAND = (
     "> history.txt"
 )
 """What a cluster owner runs to get such a file; shown by error messages and the documentation."""
+
+_MOST_DIGITS = 12
+"""Digits of a number that are read; a longer one is far too large whatever follows."""
 
 _UNFINISHED = frozenset(
     {"RUNNING", "PENDING", "SUSPENDED", "REQUEUED", "RESIZING", "CONFIGURING", "COMPLETING"}
@@ -47,16 +51,16 @@ def count_tres_gpus(tres: str) -> int:
         if match is None:
             continue
         if match.group(1) is None:
-            total = int(match.group(2))
+            total = int(match.group(2)[:_MOST_DIGITS])
         else:
-            typed += int(match.group(2))
+            typed += int(match.group(2)[:_MOST_DIGITS])
     return typed if total is None else total
 
 
 def count_gres_gpus(gres: str, nodes: int) -> int:
     """Return the GPUs in an older GRES string such as `gpu:tesla:4`, which counts per node."""
     matches = (_GRES_GPU.match(entry.strip()) for entry in gres.split(","))
-    return nodes * sum(int(match.group(2)) for match in matches if match is not None)
+    return nodes * sum(int(match.group(2)[:_MOST_DIGITS]) for match in matches if match is not None)
 
 
 def _devices(cells: Cells) -> int:
@@ -64,13 +68,13 @@ def _devices(cells: Cells) -> int:
     for column in ("alloctres", "reqtres"):
         gpus = count_tres_gpus(cells.get(column, ""))
         if gpus:
-            return gpus
+            return check_devices(gpus, "gres/gpu")
     nodes_text = cells.get("nnodes", "")
-    nodes = max(1, int(nodes_text)) if nodes_text.strip().isdigit() else 1
+    nodes = max(1, int(nodes_text.strip()[:_MOST_DIGITS])) if nodes_text.strip().isdecimal() else 1
     for column in ("allocgres", "reqgres"):
         gpus = count_gres_gpus(cells.get(column, ""), nodes)
         if gpus:
-            return gpus
+            return check_devices(gpus, "gres/gpu")
     raise NotAJob("the job used no GPU", "")
 
 
