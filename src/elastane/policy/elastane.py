@@ -3,8 +3,9 @@
 Sizes maximise the sum of weight x U(speedup) over all jobs. U is between throughput and proportional
 fairness: throughput alone starves jobs that scale badly, fairness alone wastes devices on them. Run times
 have a heavy tail, so the odds that a job ends within the next device-second fall with its attained service
-W: its weight is (W + c) ** -alpha, in steps. Whoever waits gets his minimum before anybody grows, and only
-changes that are worth their cost are made. Knows nothing about the future.
+W: its weight is (W + c) ** -(alpha x crowding squared), in steps, with crowding = jobs / devices up to 1:
+whom to serve first matters only as far as devices are short. Whoever waits gets his minimum before anybody
+grows, and only changes that are worth their cost are made. Knows nothing about the future.
 """
 
 from __future__ import annotations
@@ -34,9 +35,9 @@ class Elastane:
     name: ClassVar[str] = "elastane"
     clairvoyant: ClassVar[bool] = False
 
-    # Chosen on the traces in docs/policies.md; the mean changes by about 1 % for half or twice the values.
+    # Chosen on the traces in docs/elasticity-map.md.
     fairness: float = 0.75
-    alpha: float = 0.05
+    alpha: float = 0.5
     base: float = 500.0
     step: float = 2.0
     cooldown_s: float = 60.0
@@ -55,7 +56,10 @@ class Elastane:
         served = view.attained(rows) + self.base
         levels = np.floor(np.log(served / self.base) / math.log(self.step) + 1e-9).astype(np.int64)
         urgency = np.clip(levels - jobs.priority[rows] + MOST_LEVELS // 4, 0, MOST_LEVELS - 1)
-        weight_of_level = self.step ** (-self.alpha * np.arange(MOST_LEVELS, dtype=np.float64))
+        exponent = -self.alpha * min(1.0, len(rows) / view.capacity) ** 2
+        # The last factor keeps the order of levels where the exponent is as good as 0.
+        level = np.arange(MOST_LEVELS, dtype=np.float64)
+        weight_of_level = self.step ** (exponent * level) * (1.0 - 1e-6) ** level
         weighing = Weighing(weight_of_level=weight_of_level, fairness=self.fairness)
         ideal = compute_ideal_sizes(view, rows, urgency, weighing)
         target, resting = self._settle(view, rows, ideal)

@@ -202,8 +202,9 @@ def test_the_odd_devices_of_a_group_stay_where_they_are() -> None:
 
 def test_elastane_serves_every_waiting_job_before_it_lets_any_grow() -> None:
     records = [make_record("large", 8, requested=8, service=1e6, **RESTED), make_record("new")]
-    # Weights 4 ** -0.1 a step apart, square roots of speeds: the new job gets three times as much.
-    policy = Elastane(alpha=0.1, step=4.0, fairness=0.5)
+    # Two jobs on eight devices count a sixteenth of alpha: weights 4 ** -0.1 a step apart, with square roots
+    # of speeds: the new job gets three times as much.
+    policy = Elastane(alpha=1.6, step=4.0, fairness=0.5)
     assert sizes(ask(policy, records, 8)) == {0: 2, 1: 6}
 
 
@@ -216,8 +217,16 @@ def test_elastane_favours_jobs_that_have_had_little() -> None:
 
 def test_elastane_serves_higher_priority_as_if_it_had_had_less() -> None:
     records = [make_record("plain", service=1e5), make_record("urgent", service=1e5, priority=6)]
-    shares = sizes(ask(Elastane(alpha=0.5), records, 8))
+    shares = sizes(ask(Elastane(alpha=8.0), records, 8))
     assert shares[1] > shares[0]
+
+
+def test_elastane_weighs_less_the_more_devices_there_are_for_each_job() -> None:
+    records = [make_record("served", service=1e5, max_devices=64), make_record("fresh", max_devices=64)]
+    crowded = sizes(ask(Elastane(alpha=1.0), records, 8))
+    roomy = sizes(ask(Elastane(alpha=1.0), records, 32))
+    assert crowded[1] / crowded[0] > 1.0
+    assert roomy[1] / roomy[0] < crowded[1] / crowded[0]
 
 
 def test_elastane_makes_no_small_changes_at_others_expense() -> None:
