@@ -1,6 +1,6 @@
 """EasyScale on 64 unlike devices against FIFO with backfill, every rescale charged.
 
-Run: python -m benchmarks.easyscale_cluster --out FILE.json [--quick]. The cluster has 32 fast, 16 middling, 16
+Run: python -m benchmarks.easyscale_cluster --out FILE.json [--quick]. Cluster: 32 fast, 16 middling and 16
 slow devices (V100, P100 and K80 of Gavel's measurements). Jobs come from Philly: sizes, running times and
 order; they are scaled to the given load. Each job has as many virtual workers as devices requested. EasyScale
 reconfigures by checkpoint and restart, so stop-resume costs are charged; FIFO pays none, as it never resizes.
