@@ -34,8 +34,9 @@ def walk_functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDe
 def test_files_and_functions_are_short_enough_to_be_read() -> None:
     files = {name_of(path): len(path.read_text().splitlines()) for path in SHIPPED}
     assert {name: lines for name, lines in files.items() if lines > FILE_LINES} == {}
+    # Counted from the first statement: the signature of a command declares its flags, a line or two each.
     functions = {
-        f"{name_of(path)}:{function.name}": (function.end_lineno or 0) - function.lineno + 1
+        f"{name_of(path)}:{function.name}": (function.end_lineno or 0) - function.body[0].lineno + 1
         for path in SHIPPED
         for function in walk_functions(path)
     }

@@ -93,13 +93,6 @@ class HurriedLeaver(Rules):
         return super().react(view, local, gate)
 
 
-class HurriedFinisher(Rules):
-    """Go as soon as the own training has come to its end."""
-
-    def may_finish(self, view: JobView, worker: WorkerId) -> bool:
-        return True
-
-
 class UnfencedWorker(Rules):
     """Train on whatever has become of the lease."""
 
@@ -192,7 +185,6 @@ HARD_TIMES = (cut_at_the_end, cut_at_a_stop, see_late, ask_much, crash_newcomers
         (HastyLeader, keep, {"I2", "I4", "hash", "I7"}),
         (DeafMember, ask_much, {"I2", "I4"}),
         (HurriedLeaver, crash_newcomers, {"I4"}),
-        (HurriedFinisher, cut_at_the_end, {"I7", "hash"}),
         (UnfencedWorker, keep, {"I5"}),
         (Usurper, see_late, {"I4", "I9"}),
         (ImpatientLeader, ask_much, {"I4", "I7"}),

@@ -79,3 +79,7 @@ class StoreHandleError(StoreError):
 
 class StoreRequestError(StoreError):
     """Report a request that no back end takes: a bad key, a clash within a transaction, too many bytes."""
+
+
+class PlanError(ElastaneError):
+    """Report a plan of a scheduling policy that cannot be carried out, and which rule it breaks."""
