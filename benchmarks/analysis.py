@@ -76,6 +76,22 @@ def compute_stop(commits: Sequence[Commit], switch_step: int, requested_at_s: fl
     )
 
 
+def count_steps(commits: Sequence[Commit], begin_s: float, end_s: float) -> float:
+    """Return how many steps were trained between two moments, with their fractions.
+
+    Raises:
+        ValueError: the log does not reach over both moments.
+    """
+    return _progress(commits, end_s) - _progress(commits, begin_s)
+
+
+def _progress(commits: Sequence[Commit], at_s: float) -> float:
+    for earlier, later in itertools.pairwise(commits):
+        if earlier.at_s <= at_s <= later.at_s:
+            return earlier.step + (at_s - earlier.at_s) / (later.at_s - earlier.at_s)
+    raise ValueError(f"no step was under way at {at_s:.3f}")
+
+
 def compute_lost_s(commits: Sequence[Commit], switch_step: int, requested_at_s: float, stop: Stop) -> float:
     """Return how much later than without disturbance the job was at the change's first commit.
 

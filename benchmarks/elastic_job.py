@@ -13,7 +13,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from benchmarks.analysis import Commit
+import psutil
+
+from benchmarks.analysis import Commit, compute_periods, count_steps
+from benchmarks.pairs import Turn
 from benchmarks.processes import end_tree, start_python, wait_until
 from elastane.jobs.registry import find_job
 from elastane.jobs.requests import read_picture, request_migrate, request_scale
@@ -118,6 +121,25 @@ class ElasticJob:
         asked_at_s = time.time()
         request_migrate(self._store, self._job, worker)
         return asked_at_s
+
+    # --- what it takes --------------------------------------------------------------------------------
+
+    def train_turn(self, warm_up: int, steps: int) -> Turn:
+        """Wait for `warm_up` steps, then for `steps` more; return what these took."""
+        self.wait_commits(warm_up + 1)
+        begin_s, begin_cpu_s = time.time(), self._cpu_s()
+        self.wait_commits(steps)
+        end_s, cpu_s = time.time(), self._cpu_s() - begin_cpu_s
+        self._wait(lambda: self._read() and self.commits[-1].at_s > end_s, "the log to reach the present")
+        return Turn(
+            periods=compute_periods(self.commits[warm_up:][: steps + 1]),
+            cpu_s=cpu_s / count_steps(self.commits, begin_s, end_s),
+        )
+
+    def _cpu_s(self) -> float:
+        """Return the processor time that the workers have used so far."""
+        times = [psutil.Process(e.fields["pid"]).cpu_times() for e in self.events("worker_started")]
+        return sum(used.user + used.system for used in times)
 
     # --- what became of them ------------------------------------------------------------------------
 

@@ -6,25 +6,28 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.pairs import Turn, compute_steps_between
 from benchmarks.processes import end_tree, find_free_port, start_python, wait_exit
 from benchmarks.workloads import Workload
 
 
-def train_ddp(workload: Workload, workers: int, steps: int, folder: Path) -> list[float]:
-    """Train with DistributedDataParallel; return the wall clock of every step."""
-    out = folder / "stamps.json"
-    arguments = ("--workload", workload.name, "--steps", str(steps), "--out", str(out))
+def train_ddp(workload: Workload, workers: int, warm_up: int, steps: int, folder: Path) -> Turn:
+    """Train with DistributedDataParallel; return what the steps after the first `warm_up` ones took."""
+    arguments = ("--workload", workload.name, "--steps", str(warm_up + steps + 1), "--out", str(folder))
     _run_ranks("stock_ddp", arguments, workers, folder)
-    return _read(out)
+    return read_turn([folder / f"rank{number}.json" for number in range(workers)], warm_up)
 
 
-def train_accumulating(workload: Workload, micro_batches: int, steps: int, folder: Path) -> list[float]:
-    """Train in one process with gradient accumulation; return the wall clock of every step."""
-    out, log = folder / "stamps.json", folder / "stock.log"
+def train_accumulating(
+    workload: Workload, micro_batches: int, warm_up: int, steps: int, folder: Path
+) -> Turn:
+    """Train in one process with gradient accumulation; return what the steps after the first ones took."""
+    log = folder / "stock.log"
     process = start_python(
         [
             *("-m", "benchmarks.scripts.stock_accumulation", "--workload", workload.name),
-            *("--micro-batches", str(micro_batches), "--steps", str(steps), "--out", str(out)),
+            *("--micro-batches", str(micro_batches), "--steps", str(warm_up + steps + 1)),
+            *("--out", str(folder)),
         ],
         log,
     )
@@ -32,7 +35,15 @@ def train_accumulating(workload: Workload, micro_batches: int, steps: int, folde
         wait_exit(process, log)
     finally:
         end_tree(process)
-    return _read(out)
+    return read_turn([folder / "rank0.json"], warm_up)
+
+
+def read_turn(paths: Sequence[Path], warm_up: int) -> Turn:
+    """Return what the ranks wrote, without the first `warm_up` steps; the first rank tells the times."""
+    ranks = [json.loads(path.read_text()) for path in paths]
+    periods = compute_steps_between(ranks[0]["at_s"][warm_up:])
+    cpu_s = sum(rank["cpu_s"][-1] - rank["cpu_s"][warm_up] for rank in ranks)
+    return Turn(periods=periods, cpu_s=cpu_s / len(periods))
 
 
 def move_bytes(count: int, repeats: int, folder: Path) -> list[float]:

@@ -4,11 +4,10 @@ import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
-from benchmarks.analysis import compute_periods
 from benchmarks.command import Findings, run_row
 from benchmarks.elastic_job import ElasticJob, Plan
-from benchmarks.figures import Figure, Row, Target, compute_ratios, make_figure
-from benchmarks.pairs import Turns, compute_steps_between, take_turns
+from benchmarks.figures import Figure, Row, Target
+from benchmarks.pairs import Turn, make_turn_figures, take_turns
 from benchmarks.stock import train_accumulating
 from benchmarks.workloads import DIGITS, LM, MLP25M, Workload
 
@@ -55,38 +54,23 @@ def measure(quick: bool) -> Findings:
             lambda load=load: _train_stock(load),  # type: ignore[misc]
             1 if quick else load.turns,
         )
-        figures += _make_figures(load, turns)
+        figures += make_turn_figures(turns, load.workload.name, "accumulation", TARGET)
     return Findings(figures=figures)
 
 
-def _make_figures(load: Load, turns: Turns) -> list[Figure]:
-    name = load.workload.name
-    medians = compute_ratios(turns.our_medians, turns.their_medians)
-    means = compute_ratios(turns.our_means, turns.their_means)
-    return [
-        make_figure("step time / accumulation", name, medians, "ratio", TARGET),
-        make_figure("mean step time / accumulation", name, means, "ratio"),
-        make_figure("step time, elastane", name, [s * 1e3 for s in turns.our_medians], "ms"),
-        make_figure("step time, accumulation", name, [s * 1e3 for s in turns.their_medians], "ms"),
-    ]
-
-
-def _train_elastic(load: Load) -> list[float]:
+def _train_elastic(load: Load) -> Turn:
     plan = Plan(
         script=load.workload.script,
         arguments=(*load.workload.endless, "--virtual-workers", str(VIRTUAL_WORKERS)),
         workers=1,
     )
     with tempfile.TemporaryDirectory() as folder, ElasticJob(plan, Path(folder)) as job:
-        job.wait_commits(load.warm_up + load.steps + 1)
-        return compute_periods(job.commits[load.warm_up :][: load.steps + 1])
+        return job.train_turn(load.warm_up, load.steps)
 
 
-def _train_stock(load: Load) -> list[float]:
-    steps = load.warm_up + load.steps + 1
+def _train_stock(load: Load) -> Turn:
     with tempfile.TemporaryDirectory() as folder:
-        stamps = train_accumulating(load.workload, VIRTUAL_WORKERS, steps, Path(folder))
-    return compute_steps_between(stamps[load.warm_up :])
+        return train_accumulating(load.workload, VIRTUAL_WORKERS, load.warm_up, load.steps, Path(folder))
 
 
 if __name__ == "__main__":

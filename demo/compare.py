@@ -75,10 +75,10 @@ def _compute_cost(scene: Scene, change: Change, records: Sequence[MetricsRecord]
     stop_s = change.stop_s
     what: str = scene.act.deed.value
     if change.mode == Mode.RECOVERY:
-        what = "SIGKILL, until the next step is done"
+        what = "SIGKILL to next step"
         stop_s = compute_recovery_s(scene.asked_at_s, change.generation, records)
     elif scene.act.deed is Deed.KILL:
-        what = "its replacement joins"
+        what = "replacement joins"
     return Cost(what=what, step=change.step, stop_s=stop_s, join_s=join_s)
 
 

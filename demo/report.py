@@ -22,12 +22,12 @@ def render_costs(costs: Sequence[Cost], restart_s: float, step_s: float) -> Rend
     table = Table(
         box=None,
         header_style="dim",
-        padding=(0, 3, 0, 0),
+        padding=(0, 2, 0, 0),
         pad_edge=False,
         title_justify="left",
         title_style="bold",
     )
-    for name in ("CHANGE", "BEFORE STEP", "STOP TIME", "JOIN LATENCY", "STOP AND RESTART"):
+    for name in ("CHANGE", "STEP", "STOP TIME", "JOIN LATENCY", "STOP AND RESTART"):
         table.add_column(name, justify="left" if name == "CHANGE" else "right")
     for cost in costs:
         table.add_row(

@@ -1,8 +1,6 @@
-"""Train a workload in one process with plain gradient accumulation; write the wall clock of every step."""
+"""Train a workload in one process with plain gradient accumulation; write the clocks of every step."""
 
 import argparse
-import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +9,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
+from benchmarks.scripts.stamps import Stamps
 from benchmarks.workloads import WORKLOADS, Twin
 
 
@@ -56,11 +55,11 @@ def main() -> None:
         persistent_workers=workload.loading_processes > 0,
     )
     batches = draw_batches(loader)
-    stamps = []
+    stamps = Stamps()
     for _ in range(options.steps):
         step_once(twin, batches, options.micro_batches)
-        stamps.append(time.time())
-    options.out.write_text(json.dumps(stamps))
+        stamps.note()
+    stamps.save(options.out, 0)
 
 
 if __name__ == "__main__":

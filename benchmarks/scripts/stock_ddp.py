@@ -1,11 +1,9 @@
-"""Train a workload with stock DistributedDataParallel over gloo; write the wall clock of every step.
+"""Train a workload with stock DistributedDataParallel over gloo; write the clocks of every step.
 
 One of WORLD_SIZE processes, told its part by torchrun's variables. Settings of DDP are its defaults.
 """
 
 import argparse
-import json
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from benchmarks.scripts.stamps import Stamps
 from benchmarks.workloads import WORKLOADS, Twin
 
 
@@ -62,14 +61,13 @@ def main() -> None:
         num_workers=workload.loading_processes,
         persistent_workers=workload.loading_processes > 0,
     )
-    stamps = []
+    stamps = Stamps()
     for number, batch in enumerate(draw_batches(loader, sampler)):
         if number == options.steps:
             break
         step_once(twin, model, batch)
-        stamps.append(time.time())
-    if dist.get_rank() == 0:
-        options.out.write_text(json.dumps(stamps))
+        stamps.note()
+    stamps.save(options.out, dist.get_rank())
     dist.destroy_process_group()
 
 

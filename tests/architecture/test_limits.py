@@ -2,6 +2,7 @@
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -14,6 +15,7 @@ LIBRARY = sorted((ROOT / "src").rglob("*.py"))
 SHIPPED = [*LIBRARY, *sorted((ROOT / "demo").glob("*.py")), *sorted((ROOT / "benchmarks").glob("*.py"))]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 UNDONE = re.compile(r"\b(?:TODO|FIXME|XXX)\b")
+SHARED_NAMES = ("__init__.py", "conftest.py")
 VAGUE = {"utils", "util", "helpers", "helper", "common", "misc", "manager"}
 
 FILE_LINES = 500
@@ -61,6 +63,12 @@ def test_the_library_does_not_print() -> None:
 def test_nothing_is_marked_as_left_to_be_done() -> None:
     marked = [name_of(path) for path in [*SHIPPED, *EXAMPLES] if UNDONE.search(path.read_text())]
     assert marked == []
+
+
+def test_no_two_files_of_tests_have_one_name() -> None:
+    # pytest imports them by their bare names.
+    names = Counter(path.name for path in (ROOT / "tests").rglob("*.py") if path.name not in SHARED_NAMES)
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_no_module_has_a_vague_name() -> None:

@@ -41,9 +41,7 @@ def test_a_job_that_was_resized_killed_and_moved_equals_the_undisturbed_one(tmp_
     assert result["differences"] == []
     assert result["digests"][0] == result["digests"][1]
     whats = [cost["what"] for cost in result["costs"]]
-    assert whats == [
-        "scale out", "SIGKILL, until the next step is done", "its replacement joins", "migrate", "scale in",
-    ]  # fmt: skip
+    assert whats == ["scale out", "SIGKILL to next step", "replacement joins", "migrate", "scale in"]
     assert (out / "demo.png").read_bytes().startswith(b"\x89PNG")
     assert (out / "elastic" / "store.db").exists()
 

@@ -8,6 +8,7 @@ from benchmarks.analysis import (
     compute_periods,
     compute_phases,
     compute_stop,
+    count_steps,
     find_first_commit,
 )
 
@@ -77,3 +78,12 @@ def test_phases_follow_each_other_in_the_order_of_their_ends() -> None:
         "ready": 2.0,
         "first step": 4.0,
     }
+
+
+def test_steps_between_two_moments_are_counted_with_their_fractions() -> None:
+    assert count_steps(GROWN, 2.0, 21.0) == 4.5
+
+
+def test_steps_beyond_the_log_are_not_counted() -> None:
+    with pytest.raises(ValueError, match=r"no step was under way at 25\.000"):
+        count_steps(GROWN, 2.0, 25.0)

@@ -1,12 +1,15 @@
 """What rows make of their runs: turns, joins, restarts, and the picture of a change."""
 
+import json
 import time
+from pathlib import Path
 
 from benchmarks.analysis import Commit
 from benchmarks.changes import find_marks
-from benchmarks.figures import Chart, Series
-from benchmarks.pairs import Turns, compute_steps_between, measure_call_s, take_turns
+from benchmarks.figures import Chart, Series, Target, make_figure
+from benchmarks.pairs import Turn, Turns, compute_steps_between, make_turn_figures, measure_call_s, take_turns
 from benchmarks.restart import Restart, compute_restart
+from benchmarks.stock import read_turn
 from benchmarks.timeline import make_chart
 
 from elastane.observe.events import Event
@@ -15,20 +18,46 @@ from elastane.observe.events import Event
 def test_two_systems_take_turns_and_each_is_first_every_other_time() -> None:
     order: list[str] = []
 
-    def ours() -> list[float]:
-        order.append("ours")
-        return [1.0, 2.0, 6.0]
+    def turn(name: str, cpu_s: float) -> Turn:
+        order.append(name)
+        return Turn(periods=[1.0, 2.0, 6.0], cpu_s=cpu_s)
 
-    def theirs() -> list[float]:
-        order.append("theirs")
-        return [2.0, 4.0]
-
-    turns = take_turns(ours, theirs, 3)
+    turns = take_turns(lambda: turn("ours", 1.0), lambda: turn("theirs", 2.0), 3)
 
     assert order == ["ours", "theirs", "theirs", "ours", "ours", "theirs"]
-    assert turns == Turns(ours=[[1.0, 2.0, 6.0]] * 3, theirs=[[2.0, 4.0]] * 3)
-    assert (turns.our_medians, turns.our_means) == ([2.0] * 3, [3.0] * 3)
-    assert (turns.their_medians, turns.their_means) == ([3.0] * 3, [3.0] * 3)
+    assert turns == Turns(
+        ours=[Turn(periods=[1.0, 2.0, 6.0], cpu_s=1.0)] * 3,
+        theirs=[Turn(periods=[1.0, 2.0, 6.0], cpu_s=2.0)] * 3,
+    )
+
+
+def test_turns_are_compared_by_their_median_and_mean_steps_and_by_their_processor_time() -> None:
+    turns = Turns(
+        ours=[Turn(periods=[1.0, 2.0, 6.0], cpu_s=1.0)], theirs=[Turn(periods=[4.0, 4.0], cpu_s=2.0)]
+    )
+    target = Target(goal="<= 1")
+
+    figures = make_turn_figures(turns, "digits", "DDP", target)
+
+    assert figures == [
+        make_figure("step time / DDP", "digits", [0.5], "ratio", target),
+        make_figure("mean step time / DDP", "digits", [0.75], "ratio"),
+        make_figure("processor time per step / DDP", "digits", [0.5], "ratio"),
+        make_figure("step time, elastane", "digits", [2000.0], "ms"),
+        make_figure("step time, DDP", "digits", [4000.0], "ms"),
+        make_figure("processor time per step, elastane", "digits", [1000.0], "ms"),
+        make_figure("processor time per step, DDP", "digits", [2000.0], "ms"),
+    ]
+
+
+def test_a_turn_of_ranks_has_the_first_ones_times_and_the_processor_time_of_all(tmp_path: Path) -> None:
+    for number, cpu_s in enumerate(([0.0, 5.0, 6.0, 7.0], [0.0, 1.0, 2.0, 5.0])):
+        text = json.dumps({"at_s": [10.0 * number, 12.0, 13.0, 15.0], "cpu_s": cpu_s})
+        (tmp_path / f"rank{number}.json").write_text(text)
+
+    turn = read_turn([tmp_path / "rank0.json", tmp_path / "rank1.json"], warm_up=1)
+
+    assert turn == Turn(periods=[1.0, 2.0], cpu_s=3.0)
 
 
 def test_steps_are_the_times_between_stamps() -> None:

@@ -47,8 +47,8 @@ def test_each_change_has_its_cost_and_a_kill_counts_until_the_next_step() -> Non
     records = [make_record(step, generation=min(step, 3)) for step in range(5)]
     assert compute_costs([out, kill], records) == [
         Cost(what="scale out", step=1, stop_s=0.01, join_s=0.3),
-        Cost(what="SIGKILL, until the next step is done", step=3, stop_s=0.5, join_s=None),
-        Cost(what="its replacement joins", step=4, stop_s=0.02, join_s=0.4),
+        Cost(what="SIGKILL to next step", step=3, stop_s=0.5, join_s=None),
+        Cost(what="replacement joins", step=4, stop_s=0.02, join_s=0.4),
     ]
 
 
