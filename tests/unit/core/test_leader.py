@@ -108,6 +108,38 @@ def test_nothing_is_written_when_all_is_as_it_should_be() -> None:
     assert decided(view(record("a"), record("b"), current=AB)) == Decision()
 
 
+def test_ready_workers_that_nobody_wants_any_more_are_dismissed() -> None:
+    picture = view(record("a"), record("b"), record("c", READY), current=topology("a", "b"))
+    reason = "2 workers are wanted, and so many train"
+    assert decide(JOB, picture, sight(), SETTINGS) == Decision(
+        puts={KEYS.dismissal(WorkerId("c")): encode(Dismissal(reason=reason))},
+        event="dismissed",
+        reason=reason,
+        fields={"workers": [WorkerId("c")]},
+    )
+
+
+def test_nobody_is_dismissed_while_a_change_is_still_being_entered_or_the_job_stops() -> None:
+    behind = view(record("a"), record("b"), record("c", READY), current=topology("a", "b", generation=2))
+    stopping = view(
+        record("a"), record("c", READY), current=topology(mode=Mode.STOP, leaving=(WorkerId("a"),)), stop=True
+    )
+    for picture in (behind, stopping):
+        assert decide(JOB, picture, sight(), SETTINGS) == Decision()
+
+
+@pytest.mark.parametrize(
+    ("withdrawals", "wake_at_s"), [(1, None), (2, 99.99 + 0.05), (3, 99.99 + 0.1), (20, 99.99 + 2.0)]
+)
+def test_after_repeated_failures_the_next_attempt_waits_longer_and_longer(
+    withdrawals: int, wake_at_s: float | None
+) -> None:
+    picture = view(record("a"), record("b"), wanted=1, current=topology("a", "b"))
+    seen = sight(withdrawals=withdrawals, withdrawn_at_s=99.99)
+    decision = decide(JOB, picture, seen, SETTINGS)
+    assert (decision.event == "proposed", decision.wake_at_s) == (wake_at_s is None, wake_at_s)
+
+
 def test_nothing_is_written_after_the_jobs_end() -> None:
     over = view(record("a"), current=AB, status=JobStatus(phase=JobPhase.FINISHED))
     assert decided(over) == Decision()

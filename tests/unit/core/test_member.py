@@ -33,7 +33,7 @@ from elastane.core.member import (
     react,
 )
 from elastane.model.ids import WorkerId
-from elastane.model.records import Connected, Failed, JobPhase, JobStatus, Promised, Refused
+from elastane.model.records import Connected, Failed, JobPhase, JobStatus, Leave, Promised, Refused
 from elastane.model.topology import Mode, Topology
 
 A = WorkerId("a")
@@ -95,6 +95,16 @@ def status(phase: JobPhase) -> JobStatus:
             Quit("the job has stopped without this worker", clean=False),
         ),
         (
+            view(*BOTH, current=ONE, status=status(JobPhase.FINISHED)),
+            gate(halted=True),
+            Quit("the job has finished, and this worker has lost the others on the way", clean=False),
+        ),
+        (
+            view(record("a", READY), record("b"), current=topology("b"), leaving={A: Leave.NOW}),
+            StepGate(),
+            Quit("asked to leave before it took part"),
+        ),
+        (
             view(record("a", READY), current=ONE, status=status(JobPhase.FINISHED)),
             StepGate(),
             Quit("the job has finished and needs this worker no more"),
@@ -113,6 +123,17 @@ def status(phase: JobPhase) -> JobStatus:
 )
 def test_a_worker_quits(picture: object, standing: StepGate, order: Quit) -> None:
     assert react(picture, HERE, standing) == (order,)
+
+
+def test_a_worker_that_has_finished_goes_on_when_it_loses_the_others() -> None:
+    picture = view(*BOTH, current=ONE, status=status(JobPhase.FINISHED))
+    assert react(picture, replace(HERE, finished=True), gate(halted=True)) == (ReportBroken(1),)
+
+
+def test_a_newcomer_that_is_being_taken_in_does_not_leave_before() -> None:
+    picture = view(record("a", READY), record("b"), current=topology("b"), leaving={A: Leave.NOW})
+    about_to_enter = gate(generation=0, seated=False, has_state=False, pending=topology("a", "b"))
+    assert react(picture, HERE, about_to_enter) == ()
 
 
 def test_a_worker_that_has_not_registered_misses_no_record() -> None:

@@ -395,6 +395,12 @@ def test_after_the_jobs_end_workers_may_end_by_themselves_for_a_while(
     assert [end.worker for end in plan(seen, observed(seen, here, later), later).ends] == ["w1"]
 
 
+def test_what_a_script_does_after_the_end_of_training_takes_as_long_as_it_takes() -> None:
+    seen = view(status=JobStatus(phase=JobPhase.FINISHED))
+    here = observed(seen, node(process("w1", FINISHED)), 10.0)
+    assert plan(seen, observed(seen, here, 100_000.0), 100_000.0).ends == ()
+
+
 # --- the end of the job ----------------------------------------------------------------------------
 
 
