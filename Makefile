@@ -1,6 +1,6 @@
 # Both commands of the README, and those for developers, set up everything they need.
 # Variables: PYTHON (the interpreter to build .venv with), WORKERS (parallel test processes), TORCH_INDEX (where
-# to take torch from: https://download.pytorch.org/whl/cpu has builds without CUDA, a tenth of the size).
+# to take torch from: PyTorch's index of CPU builds has them without CUDA, a tenth of the size).
 
 PYTHON ?= python3
 WORKERS ?= 2
