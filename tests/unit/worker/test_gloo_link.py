@@ -147,11 +147,7 @@ def test_a_hundred_generations_leave_no_threads_sockets_or_memory() -> None:
     before = used()
     for _ in range(100):
         generation()
-    # Native threads end a moment after their group; threads of earlier tests may have ended meanwhile.
-    deadline_s = time.monotonic() + DEADLINE_S
-    while any((after := used())[what] > before[what] for what in ("descriptors", "threads")):
-        assert time.monotonic() < deadline_s, (before, after)
-        time.sleep(0.01)
+    after = wait_until_no_more_than(before)
     assert after["memory_kb"] - before["memory_kb"] < 20_000  # a group of 2 takes about 1 MB
 
 
@@ -168,9 +164,16 @@ def test_abandoned_generations_are_gone_once_their_peers_are() -> None:
         links[1].close()
         assert courier.join(DEADLINE_S)
         del links
-    after = used()
-    assert after["descriptors"] <= before["descriptors"]
-    assert after["threads"] <= before["threads"]
+    wait_until_no_more_than(before)
+
+
+def wait_until_no_more_than(before: dict[str, int]) -> dict[str, int]:
+    """Wait until descriptors and threads are back: native threads end a moment after their group."""
+    deadline_s = time.monotonic() + DEADLINE_S
+    while any((after := used())[what] > before[what] for what in ("descriptors", "threads")):
+        assert time.monotonic() < deadline_s, (before, after)
+        time.sleep(0.01)
+    return after
 
 
 def used() -> dict[str, int]:
