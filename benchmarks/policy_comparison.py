@@ -53,6 +53,9 @@ CASES = (
     *(Case(f"pollux workload-{i}", f"pollux/workloads/workload-{i}.csv", 64) for i in range(1, 9)),
     Case("pollux 0.5x workload-1", "pollux/workloads-0.5/workload-1.csv", 64),
     Case("pollux 2x workload-1", "pollux/workloads-2.0/workload-1.csv", 64),
+    Case("shockwave 120 jobs", "shockwave/120_jobs.trace.gz", 32),
+    Case("shockwave 460 jobs", "shockwave/460_jobs.trace.gz", 32),
+    Case("shockwave 460 jobs", "shockwave/460_jobs.trace.gz", 64),
 )
 
 
