@@ -5,6 +5,8 @@ Which positions of it a virtual worker takes is the arithmetic of `core.data_ord
 
 from collections import OrderedDict
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
 _EPOCHS_KEPT = 2  # prefetching runs over an epoch's border: the present epoch's order and the next one's
@@ -17,7 +19,8 @@ class EpochOrders:
         self._samples = samples
         self._seed = seed
         self._shuffle = shuffle
-        self._orders: OrderedDict[int, torch.Tensor] = OrderedDict()
+        # As numpy arrays, whose slices become lists three times as fast as a tensor's.
+        self._orders: OrderedDict[int, npt.NDArray[np.int64]] = OrderedDict()
 
     def indices(self, epoch: int, positions: range) -> list[int]:
         """Return the indices of the samples at `positions` of `epoch`'s order.
@@ -34,11 +37,11 @@ class EpochOrders:
         padded: list[int] = order[[position % self._samples for position in positions]].tolist()
         return padded
 
-    def _order(self, epoch: int) -> torch.Tensor:
+    def _order(self, epoch: int) -> npt.NDArray[np.int64]:
         order = self._orders.get(epoch)
         if order is None:
             generator = torch.Generator().manual_seed(self._seed + epoch)
-            order = self._orders[epoch] = torch.randperm(self._samples, generator=generator)
+            order = self._orders[epoch] = torch.randperm(self._samples, generator=generator).numpy()
             while len(self._orders) > _EPOCHS_KEPT:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(epoch)

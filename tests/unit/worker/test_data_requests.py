@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from feed_samples import Augmented, as_list
-from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset, default_collate
 
 from elastane.model.errors import ConfigError, UnsupportedModelError
 from elastane.worker.data import (
@@ -27,6 +27,25 @@ def test_samples_are_collated_as_torch_does() -> None:
     dataset = TensorDataset(torch.arange(10), torch.arange(10) * 2.0)
     batch = answer(dataset, 3, 1)
     assert [part.tolist() for part in batch] == [[3, 1], [6.0, 2.0]]
+
+
+def test_a_tensor_data_set_that_is_read_at_once_gives_the_batch_that_its_samples_stack_to() -> None:
+    images = torch.randn(6, 8, 4).transpose(1, 2)
+    dataset = TensorDataset(images, torch.arange(6), torch.randn(6, 1).half())
+    batch = answer(dataset, 5, 0, 5)
+    stacked = default_collate([dataset[index] for index in (5, 0, 5)])
+    assert type(batch) is type(stacked) is list
+    for part, expected in zip(batch, stacked, strict=True):
+        assert torch.equal(part, expected)
+        assert (part.dtype, part.stride()) == (expected.dtype, expected.stride())
+
+
+def test_a_subclass_of_a_tensor_data_set_is_read_by_its_own_samples() -> None:
+    class Doubled(TensorDataset):
+        def __getitem__(self, index: int) -> tuple[torch.Tensor, ...]:
+            return tuple(2 * part for part in super().__getitem__(index))
+
+    assert [part.tolist() for part in answer(Doubled(torch.arange(5)), 4, 1)] == [[8, 2]]
 
 
 def test_a_request_draws_the_same_numbers_whatever_was_answered_before() -> None:
