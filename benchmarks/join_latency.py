@@ -28,11 +28,12 @@ ROW = Row(
         "s. torchrun: from the start of the second agent to the first step with two ranks."
     ),
     remarks=(
-        "The script itself is the largest part of a warm join: the new worker runs it from its top, which "
-        "for mlp25m means making 25 million random parameters, and rehearses one step. Then it waits for "
-        "the end of the step that the others are in, and trains the first one with them: two whole steps, "
-        "which the goal for mlp25m does not allow for. A cold join is the imports, and then the same as a "
-        "warm one."
+        "The largest part of the digits' warm join is the agreement on the switch; of mlp25m's it is the "
+        "script, which the new worker runs from its top: it makes 25 million random parameters and "
+        "rehearses one step. Then it waits for the end of the step that the others are in, and trains the "
+        "first one with them: two whole steps, which the goal for mlp25m does not allow for. A cold join "
+        "is the imports, and then the same as a warm one; the imports beside it were measured alone, "
+        "those of the new worker run beside the job's own worker."
     ),
 )
 
