@@ -72,10 +72,11 @@ def main(ending: str) -> None:
     elif ending == "signals":
         signal.signal(signal.SIGTERM, lambda *_: None)
         feeder = open_feeder()
-        feeder.fetch(0, 0, 0)
+        for vrank in range(2):  # one batch of each process: both have set up their signals by then
+            feeder.fetch(0, 0, vrank)
         tell_processes()
         os.killpg(0, signal.SIGTERM)
-        for step in range(20):
+        for step in range(1, 20):
             feeder.fetch(0, step, 1)
         print("still fed", flush=True)
         feeder.close()
