@@ -138,7 +138,7 @@ def test_nothing_of_a_killed_workers_tree_is_left(begin: Begin, warm: bool) -> N
         "for _ in range(2):\n"
         "    if os.fork() == 0:\n"
         "        os.fork()\n"
-        "        print('child', os.getpid())\n"
+        "        os.write(1, b'child %d\\n' % os.getpid())\n"  # at once: two write here
         "        time.sleep(600)\n"
         "time.sleep(600)\n",
         warm=warm,

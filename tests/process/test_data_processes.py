@@ -81,7 +81,10 @@ def shared_memory_of(pids: list[int]) -> list[str]:
 
 
 def resources() -> tuple[set[int | None], list[str], int, int]:
-    """Children, shared memory, threads and open files of this process."""
+    """Children, shared memory, threads and open files of this process, once what it closed is gone."""
+    for thread in threading.enumerate():
+        if thread.name == "QueueFeederThread":  # of a closed queue; ends, and closes its pipe, by itself
+            thread.join(DEADLINE_S)
     return (
         child_pids(),
         shared_memory_of([os.getpid()]),
