@@ -26,7 +26,7 @@ def start_python(
     settings = {
         **os.environ,
         "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT),
+        "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'src'}",
         "PYTHONUNBUFFERED": "1",
         **(environment or {}),
     }

@@ -67,7 +67,9 @@ def _extra(before: dict[str, set[object]]) -> bool:
 
 
 def worker_environment() -> dict[str, str]:
-    return {**os.environ, "PYTHONPATH": str(Path(__file__).parent)}
+    # The tree under test may not be the installed one, so what the tests were told to import stays in front.
+    folders = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PYTHONPATH": os.pathsep.join(folders)}
 
 
 @dataclass
