@@ -73,6 +73,14 @@ class StoreBusyError(StoreError):
     """Report that other writers kept the store locked for too long."""
 
 
+class StoreUnreachableError(StoreError):
+    """Report a store that did not answer in time: it is away, frozen, or cut off by the network.
+
+    It may answer again: a caller may try the same call later. What a transaction that was under way has
+    done is then unknown; whoever repeats one guards it by compares.
+    """
+
+
 class StoreHandleError(StoreError):
     """Report a store handle used after close, after a fork or by another thread than its own."""
 
