@@ -111,7 +111,8 @@ class RequestedBatches:
         """Return the batch; None for no request; a FetchFailure where the data set or collate_fn raised."""
         if request is None:
             return None
-        apply_seed(request.seed)
+        if self._tensors is None:  # rows of tensors are the same under any seed
+            apply_seed(request.seed)
         # Data-loading processes compute on one thread; sums over several threads may differ in their bits.
         threads = torch.get_num_threads()
         if threads != 1:
