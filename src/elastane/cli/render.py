@@ -117,6 +117,8 @@ def _describe_step(snapshot: JobSnapshot) -> str:
 
 def _describe_wanted(snapshot: JobSnapshot) -> str:
     virtual = f", {snapshot.virtual_workers} virtual workers" if snapshot.virtual_workers else ""
+    if snapshot.batch:
+        virtual = f", {snapshot.batch}"
     return (
         f"{snapshot.training} training, {snapshot.wanted} wanted (at least {snapshot.minimum})"
         f"{virtual}, generation {snapshot.generation}"

@@ -64,7 +64,7 @@ def ready_newcomers(view: JobView, current: Topology | None) -> list[WorkerId]:
 
 
 def _place(view: JobView, workers: list[WorkerId]) -> tuple[Member, ...]:
-    ranges = plan_even(view.virtual_workers, len(workers))
+    ranges = plan_even(view.count_virtual_workers(len(workers)), len(workers))
     return tuple(Member(worker=w, vranks=r) for w, r in zip(workers, ranges, strict=True))
 
 

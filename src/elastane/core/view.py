@@ -64,8 +64,20 @@ class JobView:
 
     @property
     def virtual_workers(self) -> int:
-        """Return N of the job; 0 while no worker has said it."""
+        """Return N of the job; 0 while no worker has said it.
+
+        Under a batch policy N is the number of workers: then this is the largest that it can be.
+        """
         return self.signature.virtual_workers if self.signature else 0
+
+    @property
+    def batch(self) -> str:
+        """Return the job's batch policy in words; "" if its number of virtual workers is fixed."""
+        return self.signature.batch if self.signature else ""
+
+    def count_virtual_workers(self, workers: int) -> int:
+        """Return N of a generation with so many workers."""
+        return workers if self.batch else self.virtual_workers
 
 
 def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) -> JobView | None:

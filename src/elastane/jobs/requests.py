@@ -93,7 +93,7 @@ def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = Fal
     def edit(picture: JobPicture) -> Spec:
         spec = picture.view.spec
         wanted = spec.wanted + amount if relative else amount
-        check_wanted(wanted, known_virtual_workers(picture.view))
+        check_wanted(wanted, known_virtual_workers(picture.view), picture.view.batch)
         return msgspec.structs.replace(spec, wanted=wanted, minimum=min(spec.minimum, wanted))
 
     return _request(store, job, "scaled", edit)
@@ -190,12 +190,21 @@ def known_virtual_workers(view: JobView) -> int:
     return view.virtual_workers or max((m.virtual_workers for m in view.members.values()), default=0)
 
 
-def check_wanted(wanted: int, virtual_workers: int) -> None:
-    """Raise ConfigError unless a job with N = `virtual_workers` (0: unknown) can run `wanted` workers."""
+def check_wanted(wanted: int, virtual_workers: int, batch: str = "") -> None:
+    """Raise ConfigError unless a job can run `wanted` workers.
+
+    Args:
+        wanted: how many are asked for.
+        virtual_workers: N, or under a batch policy the largest that it can be; 0 if it is not known.
+        batch: the batch policy in words; "" if there is none.
+    """
     most = virtual_workers or MAX_WORKERS
     if 1 <= wanted <= most:
         return
-    why = "one per virtual worker" if virtual_workers else "N is not known yet"
+    if batch:
+        why = f"{batch}: at least one sample each"
+    else:
+        why = "one per virtual worker" if virtual_workers else "N is not known yet"
     advice = "; to end the job use `elastane stop`" if wanted < 1 else ""
     raise ConfigError(f"{wanted} workers asked for; a number in 1..{most} is possible ({why}){advice}")
 

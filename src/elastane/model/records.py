@@ -151,6 +151,9 @@ class ModelSignature(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what all workers' models and optimizers must have in common."""
 
     virtual_workers: int
+    """N; under a batch policy, where N is the number of workers, the largest that it can be."""
+    batch: str = ""
+    """The batch policy in words; "" for a fixed number of virtual workers."""
     entries: tuple[tuple[str, str], ...]
     """(name, description), for example ("conv.weight", "float32 [16, 1, 3, 3]")."""
 

@@ -105,7 +105,9 @@ class JobSnapshot:
     minimum: int
     stopping: bool
     virtual_workers: int
-    """N; 0 while no worker has said it."""
+    """N; 0 while no worker has said it. Under a batch policy: as many as train."""
+    batch: str = ""
+    """The batch policy in words; "" if N is fixed."""
     generation: int
     training: int
     """Workers that take part in the present generation and live."""
@@ -148,7 +150,8 @@ def compute_snapshot(
         wanted=view.spec.wanted,
         minimum=view.spec.minimum,
         stopping=view.spec.stop and not ended,
-        virtual_workers=view.virtual_workers,
+        virtual_workers=view.count_virtual_workers(len(view.current.members) if view.current else 0),
+        batch=view.batch,
         generation=view.current.generation if view.current else 0,
         training=0 if ended or not view.current else _count_alive(view, view.current),
         step=max([*committed, last.step + 1 if last else 0]),

@@ -17,8 +17,14 @@ from elastane.worker.parts import capture_model, describe_kind
 from elastane.worker.state import JobState
 
 
-def compute_signature(state: JobState, virtual_workers: int) -> ModelSignature:
-    """Describe the parameters, buffers, optimizers and registered objects of this worker's script."""
+def compute_signature(state: JobState, virtual_workers: int, batch: str = "") -> ModelSignature:
+    """Describe the parameters, buffers, optimizers and registered objects of this worker's script.
+
+    Args:
+        state: of this worker.
+        virtual_workers: N; under a batch policy the most workers.
+        batch: the batch policy in words; "" if N is fixed.
+    """
     entries: list[tuple[str, str]] = []
     for label, model in state.named_models().items():
         prefix = "" if label == "model" else f"{label}/"
@@ -27,7 +33,7 @@ def compute_signature(state: JobState, virtual_workers: int) -> ModelSignature:
         group_sizes = ", ".join(str(len(group["params"])) for group in optimizer.param_groups)
         entries.append((label, f"{type(optimizer).__name__} with groups of {group_sizes} parameters"))
     entries += [(label, type(obj).__name__) for label, obj in state.named_stateful().items()]
-    return ModelSignature(virtual_workers=virtual_workers, entries=tuple(entries))
+    return ModelSignature(virtual_workers=virtual_workers, batch=batch, entries=tuple(entries))
 
 
 def _describe_tensors(prefix: str, captured: Mapping[str, Any]) -> list[tuple[str, str]]:
@@ -52,6 +58,11 @@ def check_signature(own: ModelSignature, other: ModelSignature) -> None:
         own: signature of this worker.
         other: signature that the job's first worker left.
     """
+    if own.batch != other.batch:
+        raise ModelMismatchError(
+            f"this worker has {_describe_batch(own)}, the job {_describe_batch(other)}; it is fixed "
+            "for a job's life: start a new job to change it"
+        )
     if own.virtual_workers != other.virtual_workers:
         raise ModelMismatchError(
             f"this worker has {own.virtual_workers} virtual workers, the job {other.virtual_workers}; their "
@@ -70,6 +81,12 @@ def check_signature(own: ModelSignature, other: ModelSignature) -> None:
             "this worker has the job's parameters and buffers, but in another order; build the model the "
             "same way in every worker (iterating over a set is a usual cause)"
         )
+
+
+def _describe_batch(signature: ModelSignature) -> str:
+    if signature.batch:
+        return f"the batch policy {signature.batch}"
+    return f"{signature.virtual_workers} virtual workers and no batch policy"
 
 
 def check_supported(state: JobState, virtual_workers: int) -> None:

@@ -105,6 +105,12 @@ def test_a_job_that_has_just_begun_has_a_small_picture() -> None:
     )
 
 
+def test_a_job_with_a_batch_policy_shows_it_in_place_of_n() -> None:
+    shared = replace(SNAPSHOT, virtual_workers=2, batch="FixedGlobal(64)", workers=(), activity=(), events=())
+    wanted = "workers  2 training, 3 wanted (at least 1), FixedGlobal(64), generation 2"
+    assert wanted in draw(render_live(shared, 8)).splitlines()
+
+
 def test_long_events_are_cut_at_the_edge_and_markup_is_shown_as_it_is() -> None:
     shouting = replace(SNAPSHOT, events=(event("leader", 0.0, worker="[bold]w1[/bold]" * 5),), workers=())
     assert draw(render_live(shouting, 1, zone=UTC), width=40).splitlines()[-1] == (

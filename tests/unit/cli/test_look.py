@@ -52,6 +52,7 @@ def test_ps_as_json_has_the_documented_fields(world: World) -> None:
         "minimum": 1,
         "stopping": False,
         "virtual_workers": 4,
+        "batch": "",
         "generation": 2,
         "training": 2,
         "step": 41,

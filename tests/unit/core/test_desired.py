@@ -14,7 +14,7 @@ from protocol_records import (
 from elastane.core.desired import Change, desired_members, plan_change
 from elastane.core.view import JobView
 from elastane.model.ids import WorkerId
-from elastane.model.records import Leave
+from elastane.model.records import Leave, ModelSignature
 from elastane.model.topology import Mode, Topology
 
 A, B, C, D = (WorkerId(w) for w in "abcd")
@@ -30,6 +30,15 @@ def test_no_more_workers_train_than_there_are_virtual_workers() -> None:
     assert desired_members(view(wanted=9)) == 4
     assert desired_members(view(wanted=9, signature=None)) == 9
     assert desired_members(view(wanted=0)) == 1
+
+
+def test_under_a_batch_policy_each_worker_is_one_virtual_worker() -> None:
+    shared = ModelSignature(virtual_workers=64, batch="FixedGlobal(64)", entries=())
+    ready = [record(name, READY) for name in "abc"]
+    planned = plan_change(view(*ready, wanted=3, signature=shared))
+    assert isinstance(planned, Change)
+    assert [tuple(m.vranks) for m in planned.members] == [(0, 1), (1, 2), (2, 3)]
+    assert desired_members(view(wanted=65, signature=shared)) == 64
 
 
 # --- the start -------------------------------------------------------------------------------------

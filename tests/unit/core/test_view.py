@@ -54,6 +54,14 @@ def test_a_worker_lives_while_its_record_stands_and_nobody_says_otherwise() -> N
     assert not view(record("a"), dismissed=dismissed("a")).alive(A)
 
 
+def test_under_a_batch_policy_the_number_of_virtual_workers_is_that_of_workers() -> None:
+    fixed = view(signature=ModelSignature(virtual_workers=4, entries=()))
+    assert (fixed.batch, fixed.count_virtual_workers(3)) == ("", 4)
+    shared = view(signature=ModelSignature(virtual_workers=64, batch="FixedGlobal(64)", entries=()))
+    assert (shared.batch, shared.count_virtual_workers(3)) == ("FixedGlobal(64)", 3)
+    assert view(signature=None).batch == ""
+
+
 def test_the_number_of_virtual_workers_is_not_known_before_the_signature() -> None:
     assert view(signature=None).virtual_workers == 0
 

@@ -96,6 +96,14 @@ def test_an_illegal_number_of_workers_is_refused_with_the_legal_range(store: Sto
     assert spec(store) == Spec(wanted=2, minimum=2)
 
 
+def test_under_a_batch_policy_the_range_is_told_with_the_policy(store: Store) -> None:
+    put(store, KEYS.signature, ModelSignature(virtual_workers=64, batch="FixedGlobal(64)", entries=()))
+    with pytest.raises(ConfigError, match=r"in 1\.\.64 is possible \(FixedGlobal\(64\): at least one sample"):
+        request_scale(store, JOB, 65)
+    request_scale(store, JOB, 64)
+    assert spec(store).wanted == 64
+
+
 def test_while_n_is_unknown_the_range_is_that_of_the_largest_job() -> None:
     with open_store(f"memory://{uuid.uuid4()}") as store:
         put(store, KEYS.spec, Spec(wanted=1))

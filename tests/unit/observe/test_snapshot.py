@@ -227,6 +227,13 @@ def test_a_proposal_is_shown_with_who_answered_and_why() -> None:
     )
 
 
+def test_under_a_batch_policy_as_many_virtual_workers_are_shown_as_workers_train() -> None:
+    shared = ModelSignature(virtual_workers=64, batch="FixedGlobal(64)", entries=())
+    shown = show(replace(TRAINING, signature=shared))
+    assert (shown.virtual_workers, shown.batch) == (2, "FixedGlobal(64)")
+    assert show(replace(TRAINING, signature=shared, current=None)).virtual_workers == 0
+
+
 def test_a_proposal_that_only_moves_virtual_workers_says_so() -> None:
     assert show(replace(TRAINING, proposal=topology(3, A, B))).activity == (
         "generation 3: virtual workers move",

@@ -92,6 +92,14 @@ def test_another_number_of_virtual_workers_is_told_first() -> None:
         check_signature(compute_signature(one, 4), compute_signature(other, 8))
 
 
+def test_another_batch_policy_is_told_first() -> None:
+    state = small(nn.Linear(1, 1))
+    own, other = compute_signature(state, 64, "FixedGlobal(64)"), compute_signature(state, 8)
+    told = "this worker has the batch policy FixedGlobal(64), the job 8 virtual workers and no batch policy"
+    with pytest.raises(ModelMismatchError, match=re.escape(told)):
+        check_signature(own, other)
+
+
 def test_another_order_is_told() -> None:
     own = ModelSignature(virtual_workers=2, entries=(("a", "x"), ("b", "y")))
     other = ModelSignature(virtual_workers=2, entries=(("b", "y"), ("a", "x")))
