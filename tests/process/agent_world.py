@@ -179,7 +179,14 @@ class World:
 
     @classmethod
     def attach(
-        cls, home: Path, info: JobInfo, settings: AgentSettings, *, slots: int = 4, **changes: object
+        cls,
+        home: Path,
+        info: JobInfo,
+        settings: AgentSettings,
+        *,
+        slots: int = 4,
+        node: str = "n",
+        **changes: object,
     ) -> "World":
         """Make an agent for a job that is there already."""
         local = LocalSettings(
@@ -189,7 +196,7 @@ class World:
             **{"entry": "agent_entry:run_member", "preload": (), **changes},
         )
         url = f"sqlite://{home}/store.db"
-        place = AgentPlace(job=info.job, node=NodeId("n"), devices=name_cpu_slots(slots), store_url=url)
+        place = AgentPlace(job=info.job, node=NodeId(node), devices=name_cpu_slots(slots), store_url=url)
         world = cls(home, info, open_store(url), Agent(place, LocalLauncher(local), settings))
         world.thread = threading.Thread(target=world._run, name="agent under test")
         return world

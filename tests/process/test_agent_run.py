@@ -96,6 +96,7 @@ def test_a_job_runs_from_start_to_a_graceful_stop(begin: Begin) -> None:
             "signal": "",
             "meaning": "ended by itself",
             "failure": False,
+            "fault": "",
         }
         for worker, device in (("w1", "cpu:0"), ("w2", "cpu:1"))
     ]
@@ -221,7 +222,7 @@ def test_a_job_that_fails_again_and_again_ends_and_shows_the_first_traceback(beg
     status = world.end()
     assert isinstance(status, JobStatus)
     assert status.phase is JobPhase.FAILED
-    start = "workers failed 3 times in a row on cpu:"
+    start = "the script failed 3 times in a row on cpu:"
     assert status.message.startswith(start)
     assert "w1 ended with an error (exit code 1), see " in status.message
     assert status.message.endswith("RuntimeError: attempt of 1")

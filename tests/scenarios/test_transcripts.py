@@ -11,7 +11,7 @@ import pytest
 from msgspec import structs
 
 from elastane.core.view import JobView, encode
-from elastane.model.ids import WorkerId
+from elastane.model.ids import NodeId, WorkerId
 from elastane.model.records import Leave, Spec
 from elastane.store.base import Put, Store
 from simulation.agent import Agent
@@ -23,6 +23,7 @@ from simulation.world import World
 from .transcript import Recorder
 
 HERE = Path(__file__).parent
+N0 = NodeId("n0")
 W1, W2, W3 = WorkerId("w1"), WorkerId("w2"), WorkerId("w3")
 CALM = Weather(requests=0, mishaps=0, bad_start=0.0)
 
@@ -33,7 +34,8 @@ def make_world(deeds: list[tuple[float, Deed]], wanted: int = 2) -> World:
     world.virtual_workers, world.devices, world.wanted = 4, 4, wanted
     world.step_s, world.transfer_s, world.total_steps = 0.25, 0.1, 30
     world.weather, world.deeds = CALM, deeds
-    world.agent = Agent(world, world.devices)
+    world.nodes = {N0: world.devices}
+    world.agents = {N0: Agent(world, N0, world.devices)}
     for number in range(1, 6):
         start_s = 0.05 + 0.01 * number
         world.fates[WorkerId(f"w{number}")] = Fate(start_s=start_s, prepare_s=0.1)

@@ -242,8 +242,8 @@ class Checker:
             self._check(not left or world.ended_s < 30.0, "I7", f"{left} live on after the job's end")
             return
         quiet_s = world.loop.now_s - world.quiet_at_s
-        if view.current is None or view.spec.stop or world.has_orphans or quiet_s < 24.0:
-            return  # has_orphans: one that is asked to leave before it trains stays, and keeps its device
+        if view.current is None or view.spec.stop or quiet_s < 24.0:
+            return
         wanted = min(view.spec.wanted, world.virtual_workers, world.devices)
         finishing = self.newest_step + 1 >= world.total_steps
         seated = len(view.current.members)

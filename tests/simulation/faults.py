@@ -97,7 +97,10 @@ def leave(how: Leave) -> Deed:
     def ask(world: "World") -> None:
         worker = _pick_member(world)
         if worker is not None:
-            targets = (DeviceId(f"cpu:{world.rng.randrange(world.devices)}"),) if how is Leave.SWAP else ()
+            node = world.rng.choice(list(world.nodes))
+            device = f"cpu:{world.rng.randrange(world.nodes[node])}"
+            wish = world.rng.choice((device, f"{node}/{device}"))
+            targets = (DeviceId(wish),) if how is Leave.SWAP else ()
             _edit_spec(
                 world,
                 lambda view: structs.replace(
@@ -200,8 +203,21 @@ def store_outage(world: "World") -> None:
 
 
 def restart_agent(world: "World") -> None:
-    """Kill the agent; another one starts soon. The workers live on."""
-    world.restart_agent(world.rng.uniform(0.2, 3.0))
+    """Kill an agent; another one starts soon, or only after its lease has run out. The workers live on."""
+    world.replace_agent(world.rng.choice(list(world.nodes)), world.rng.choice((0.2, 1.0, 3.0, 9.0)))
+
+
+def lose_node(world: "World") -> None:
+    """Switch a node off, if another one holds the state; it comes back after a while."""
+    node = world.rng.choice(list(world.nodes))
+    view = world.storage.newest
+    sound = [
+        w for w, x in world.workers.items() if x.process.alive and not x.process.frozen and world.is_sound(w)
+    ]
+    safe = [w for w in sound if world.workers[w].node != node and view is not None and view.alive(w)]
+    staying = [w for w in safe if view is not None and w not in view.spec.leaving]
+    if staying or (view is not None and view.current is None) or not world.weather.spare_one:
+        world.lose_node(node, world.rng.choice((0.5, 3.0, 8.0)))
 
 
 def lie_in_wait(world: "World") -> None:
@@ -248,6 +264,7 @@ MISHAPS: tuple[tuple[Deed, int], ...] = (
     (slow_store, 2),
     (store_outage, 2),
     (restart_agent, 2),
+    (lose_node, 2),
     (lie_in_wait, 6),
 )
 

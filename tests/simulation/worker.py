@@ -27,7 +27,6 @@ from .storage import JOB, KEYS
 if TYPE_CHECKING:
     from .world import World
 
-NODE = NodeId("n0")
 LOOK_S = 0.05
 STATE = -1
 """Number of the exchange that moves the state, before those of the steps."""
@@ -87,12 +86,15 @@ class Fate:
 class Worker:
     """Be one worker's life."""
 
-    def __init__(self, world: "World", worker: WorkerId, device: DeviceId, fate: Fate) -> None:
+    def __init__(self, world: "World", worker: WorkerId, place: tuple[NodeId, DeviceId], fate: Fate) -> None:
         self.world = world
         self.me = worker
         self.fate = fate
         self.process = Process(world.loop, worker)
-        record = MemberRecord(worker=worker, node=NODE, device=device, pid=1, phase=WorkerPhase.PREPARING)
+        self.node, device = place
+        record = MemberRecord(
+            worker=worker, node=self.node, device=device, pid=1, phase=WorkerPhase.PREPARING
+        )
         self.control = Control(world, self.process, record, fate.lag_s)
         self.control.connects = fate.stall_at != "connecting"
         self.standing = self.control.standing

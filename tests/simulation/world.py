@@ -9,7 +9,7 @@ from elastane.core.gate import StepGate
 from elastane.core.leader import Decision, LeaderSettings, Sight, decide
 from elastane.core.member import Action, LocalState, may_finish, may_save, react
 from elastane.core.view import JobView, encode
-from elastane.model.ids import DeviceId, WorkerId
+from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import JobPhase, JobStatus, Spec
 from elastane.store.base import DeleteKey, DeletePrefix, Put, Store
 from elastane.store.clock import ManualClock
@@ -79,7 +79,8 @@ class World:
         self.checker = Checker(self)
         self.lease_ttl_s = LEASE_TTL_S
         self.virtual_workers = self.rng.choice((1, 2, 3, 4, 4, 6, 8))
-        self.devices = self.rng.randint(2, 5)
+        self.nodes = self._draw_nodes()
+        self.devices = sum(self.nodes.values())
         self.step_s = self.rng.choice((0.1, 0.25, 0.5, 1.0))
         self.transfer_s = self.rng.choice((0.005, 0.1, 1.0))
         self.total_steps = 1 + int(self.rng.uniform(5.0, 70.0) / self.step_s)
@@ -93,14 +94,13 @@ class World:
         self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
         self.troubled: dict[WorkerId, float] = {}
         self.resumes = False
-        self.has_orphans = False
+        self.lost_claims = 0
         self.ended_s = 0.0
         self.lines: list[str] = []
         self._trace = blake2b(digest_size=16)
         self._verbose = verbose
-        self._claimed = 0
         self._over = False
-        self.agent = Agent(self, self.devices)
+        self.agents = {node: Agent(self, node, devices) for node, devices in self.nodes.items()}
 
     def run(self) -> Outcome:
         """Live through the world's time; return what became of it."""
@@ -125,7 +125,10 @@ class World:
 
     def _begin(self) -> None:
         self.storage.apply(lambda store: _create(store, Spec(wanted=self.wanted)), "operator")
-        self.agent.process.spawn(self.agent.run())
+        for agent in self.agents.values():
+            # The others come a moment after the first.
+            late_s = 0.0 if agent is next(iter(self.agents.values())) else self.rng.random() * 2.0
+            self.loop.call_after(late_s, _begin(agent))
         for at_s, deed in self.deeds:
             self.loop.call_after(at_s, _bind(deed, self))
         self.loop.call_after(QUIET_S, self._calm_down)
@@ -151,9 +154,8 @@ class World:
         self.note("operator", "resumes the job")
         generations = view.current.generation if view.current else view.status.earlier_generations
         self.storage.apply(lambda store: _reopen(store, view.spec, generations), "operator")
-        self.agent.process.kill()
-        self.agent = Agent(self, self.devices)
-        self.agent.process.spawn(self.agent.run())
+        for node in self.nodes:
+            self.replace_agent(node, 0.0)
 
     def _calm_down(self) -> None:
         self.note("fate", "lets the job alone")
@@ -179,11 +181,6 @@ class World:
         if self._verbose:
             self.lines.append(f"{self.loop.now_s:9.4f} {who:8} {text}")
 
-    def claim_worker(self) -> WorkerId:
-        """Return a worker id that was never used."""
-        self._claimed += 1
-        return WorkerId(f"w{self._claimed}")
-
     def initial_digest(self, worker: WorkerId) -> bytes:
         """Return the state with which a worker begins: nobody says that scripts are seeded."""
         return worker.encode()
@@ -192,11 +189,11 @@ class World:
         """Return how long a worker's part of a step takes."""
         return self.step_s * self.rng.uniform(0.5, 1.0)
 
-    def start_worker(self, worker: WorkerId, device: DeviceId) -> None:
+    def start_worker(self, worker: WorkerId, node: NodeId, device: DeviceId) -> None:
         """Start a worker's process."""
         bad_start = self.weather.bad_start if self.loop.now_s < QUIET_S else 0.0
         fate = self.fates.get(worker) or choose_fate(self.rng, bad_start)
-        self.workers[worker] = Worker(self, worker, device, fate)
+        self.workers[worker] = Worker(self, worker, (node, device), fate)
         self.workers[worker].process.spawn(self.workers[worker].run())
 
     def is_sound(self, worker: WorkerId) -> bool:
@@ -214,7 +211,7 @@ class World:
         if code == 0:
             self.checker.was_let_go(worker)
         self.fabric.bury(worker)
-        agent = self.agent
+        agent = self.agents[self.workers[worker].node]
         self.loop.call_after(
             0.001 + self.rng.random() * 0.05, lambda: agent.hear_exit(worker, code), agent.process
         )
@@ -245,20 +242,36 @@ class World:
         """Let the store be quick again."""
         self.storage.delay_s = 0.002
 
-    def restart_agent(self, after_s: float) -> None:
-        """Kill the agent and start another one."""
-        self.note("fate", "kills the agent")
-        self.has_orphans = True
-        self.agent.process.kill()
-        self.agent = Agent(self, self.devices)
-        agent = self.agent
-        self.loop.call_after(after_s, lambda: agent.process.spawn(agent.run()))
+    def replace_agent(self, node: NodeId, after_s: float) -> None:
+        """Kill a node's agent and start another one; its workers live on."""
+        self.note("fate", f"kills the agent of {node}")
+        self.agents[node].process.kill()
+        self.agents[node] = Agent(self, node, self.nodes[node])
+        self.loop.call_after(after_s, _begin(self.agents[node]))
+
+    def lose_node(self, node: NodeId, for_s: float) -> None:
+        """End all that runs on a node at once, without a word to anybody; it comes back later."""
+        self.note("fate", f"switches {node} off for {for_s:.2f} s")
+        self.replace_agent(node, for_s)
+        for name, worker in self.workers.items():
+            if worker.node == node:
+                self.end_process(name, -9)
+
+    def _draw_nodes(self) -> dict[NodeId, int]:
+        """Return the nodes of this world and how many devices each has."""
+        count = self.rng.choice((1, 1, 2, 3))
+        sizes = [self.rng.randint(2, 5)] if count == 1 else [self.rng.randint(1, 3) for _ in range(count)]
+        return {NodeId(f"n{number}"): devices for number, devices in enumerate(sizes)}
 
     def save(self, worker: WorkerId, state: State) -> None:
         """Keep the state of a job that stops."""
         self.note(worker, f"saves the state of step {state.step}")
         self.checker.saved(worker, state)
         self.saved = state
+
+
+def _begin(agent: Agent) -> Callable[[], None]:
+    return lambda: agent.process.spawn(agent.run())
 
 
 def _bind(deed: Deed, world: World) -> Callable[[], None]:
@@ -274,7 +287,7 @@ def _reopen(store: Store, spec: Spec, generations: int) -> None:
     """Do as `agent/jobs.py` does."""
     status = JobStatus(phase=JobPhase.STARTING, earlier_generations=generations)
     again = Spec(wanted=spec.wanted, minimum=spec.minimum)
-    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/")
+    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/", "rosters/")
     store.transact(
         puts=[Put(key=KEYS.spec, value=encode(again)), Put(key=KEYS.status, value=encode(status))],
         deletes=[

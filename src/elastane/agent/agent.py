@@ -17,16 +17,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
 
+import msgspec
+
 from elastane.agent.bulletin import Bulletin
+from elastane.agent.identity import is_alive, is_known_dead, read_own_birth
 from elastane.agent.launcher import Launcher
 from elastane.agent.presence import Presence, PresenceSettings
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
 from elastane.core.view import encode
 from elastane.jobs.registry import name_key
-from elastane.jobs.requests import job_agent_key, request_stop
+from elastane.jobs.requests import request_stop
 from elastane.model.errors import JobNotFoundError, JobStateError, StoreBusyError, StoreError
-from elastane.model.records import AgentRecord, JobKeys, JobStatus
+from elastane.model.records import AgentRecord, JobInfo, JobKeys, JobStatus
 from elastane.observe.events import EventLog
 from elastane.store.base import Store
 from elastane.store.open import open_store
@@ -35,6 +38,9 @@ _log = logging.getLogger(__name__)
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 _CLOSED = -1
+_PREDECESSOR_LIVES = 3.0
+"""How many lives of its lease an agent waits for one of its name that it cannot see to be dead."""
+_PREDECESSOR_LOOK_S = 0.1
 _STORE_RETRY_S = 0.5
 """Pause after an error of the store: short beside a lease, long beside a transaction."""
 
@@ -82,40 +88,64 @@ class Agent:
         info = bulletin.read_info()
         if info is None:
             raise JobNotFoundError(f"no job {place.job!r} in {place.store_url}; `elastane ps` lists the jobs")
-        holder = store.get(name_key(info.name))
-        if holder is not None and (owner := holder.value.decode()) != place.job:
-            raise JobStateError(
-                f"the name {info.name!r} of job {place.job} now belongs to job {owner}, which lives"
-            )
-        keys = JobKeys(place.job)
-        record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices)
-        presence = Presence(
-            PresenceSettings(
-                store_url=place.store_url,
-                prefix=keys.prefix,
-                # What workers say to each other in the middle of a change is no business of the agent's.
-                ignored=(keys.acks, keys.all_rendezvous),
-                records={
-                    job_agent_key(place.job, place.node): encode(record),
-                    name_key(info.name): place.job.encode(),
-                },
-                lease_ttl_s=self._settings.lease_ttl_s,
-            ),
-            self._wake,
-        )
+        _check_name(store, info)
+        presence = self._make_presence(info)
         events = EventLog(Path(info.directory), f"agent {place.node}")
         shift = Shift(self._launcher, bulletin, info, events, place, self._settings)
         try:
-            presence.start(store)
+            self._take_place(store, presence)
             shift.log("agent_started", node=place.node, devices=list(place.devices), pid=os.getpid())
-            return self._loop(shift, store)
+            shift.take_over(bulletin.read())
+            return self._loop(shift, store, presence)
         finally:
             presence.stop(store)
             events.close()
 
-    def _loop(self, shift: Shift, store: Store) -> JobStatus:
+    def _make_presence(self, info: JobInfo) -> Presence:
+        place, keys = self._place, JobKeys(self._place.job)
+        record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices, born=read_own_birth())
+        settings = PresenceSettings(
+            store_url=place.store_url,
+            prefix=keys.prefix,
+            # What workers say to each other in the middle of a change is no business of the agent's.
+            ignored=(keys.acks, keys.all_rendezvous),
+            key=keys.agent(place.node),
+            record=encode(record),
+            shared={name_key(info.name): place.job.encode()},
+            lease_ttl_s=self._settings.lease_ttl_s,
+        )
+        return Presence(settings, self._wake)
+
+    def _take_place(self, store: Store, presence: Presence) -> None:
+        """Register as the one agent of this node; wait for the lease of one that was killed to run out.
+
+        Raises:
+            JobStateError: an agent of this name lives.
+        """
+        patience_s = _PREDECESSOR_LIVES * self._settings.lease_ttl_s
+        deadline_s = time.monotonic() + patience_s
+        while not presence.start(store):
+            entry = store.get(JobKeys(self._place.job).agent(self._place.node))
+            if entry is None:
+                continue
+            other = msgspec.json.decode(entry.value, type=AgentRecord)
+            if is_known_dead(other.pid, other.born) and entry.lease is not None:
+                store.revoke(entry.lease)
+            elif is_alive(other.pid, other.born) or time.monotonic() > deadline_s:
+                raise JobStateError(
+                    f"an agent of job {self._place.job} on a node called {self._place.node!r} lives already "
+                    f"(process {other.pid}); give this machine another name with --node"
+                )
+            else:
+                time.sleep(_PREDECESSOR_LOOK_S)
+
+    def _loop(self, shift: Shift, store: Store, presence: Presence) -> JobStatus:
         trouble_since_s: float | None = None
         while True:
+            if presence.displaced:
+                raise JobStateError(
+                    f"this agent was cut off for so long that another one serves {self._place.node!r} now"
+                )
             try:
                 wake_at_s, status = self._turn(shift, store)
                 trouble_since_s = None
@@ -142,6 +172,7 @@ class Agent:
         wake_at_s = shift.staff(picture)
         status = picture.view.status
         if status.phase.ended and not shift.node.processes:
+            shift.bulletin.withdraw_roster()
             shift.log("agent_ended", phase=status.phase.value, message=status.message)
             return wake_at_s, status
         return min(wake_at_s, self._stop_deadline_s or wake_at_s), None
@@ -192,3 +223,11 @@ class Agent:
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
+
+
+def _check_name(store: Store, info: JobInfo) -> None:
+    holder = store.get(name_key(info.name))
+    if holder is not None and (owner := holder.value.decode()) != info.job:
+        raise JobStateError(
+            f"the name {info.name!r} of job {info.job} now belongs to job {owner}, which lives"
+        )

@@ -3,7 +3,7 @@
 Each method is one small exchange that may be repeated after an error without harm. Decides nothing.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -12,7 +12,7 @@ from elastane.jobs.ending import write_end
 from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.errors import StoreBusyError
 from elastane.model.ids import JobId, NodeId, WorkerId
-from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobStatus, Spec
+from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobStatus, Roster, Spec
 from elastane.store.base import DeleteKey, ModRevisionIs, Put, Store
 
 _ATTEMPTS = 64
@@ -39,21 +39,30 @@ class Bulletin:
         entry = self._store.get(self._keys.info)
         return None if entry is None else msgspec.json.decode(entry.value, type=JobInfo)
 
-    def claim_worker(self) -> WorkerId:
-        """Return a worker id that this job has never used: "w1", "w2", ..."""
-        key = self._keys.prefix + "workers_so_far"
-        for _ in range(_ATTEMPTS):
-            entry = self._store.get(key)
-            number = 1 if entry is None else int(entry.value) + 1
-            result = self._store.transact(
-                compares=[ModRevisionIs(key=key, revision=0 if entry is None else entry.mod_revision)],
-                puts=[Put(key=key, value=str(number).encode())],
-            )
-            if result.succeeded:
-                return WorkerId(f"w{number}")
-        raise StoreBusyError(f"no worker id could be claimed for job {self._job}: others claim all the time")
+    def claim(self, picture: JobPicture, count: int, roster: Roster) -> bool:
+        """Take the next `count` worker ids after those of `picture`, and say in `roster` what they are for.
 
-    def post_exit(self, view: JobView, worker: WorkerId, code: int) -> None:
+        False if other agents have taken some meanwhile: then there may be no vacancy any more, so look again.
+        """
+        key = self._keys.claims
+        result = self._store.transact(
+            compares=[ModRevisionIs(key=key, revision=picture.claims_revision)],
+            puts=[
+                Put(key=key, value=str(picture.claimed + count).encode()),
+                Put(key=self._keys.roster(self._node), value=encode(roster)),
+            ],
+        )
+        return result.succeeded
+
+    def post_roster(self, roster: Roster) -> None:
+        """Tell what runs on this node."""
+        self._store.transact(puts=[Put(key=self._keys.roster(self._node), value=encode(roster))])
+
+    def withdraw_roster(self) -> None:
+        """Take back what was told of this node: nothing runs here any more."""
+        self._store.transact(deletes=[DeleteKey(key=self._keys.roster(self._node))])
+
+    def post_exit(self, view: JobView, worker: WorkerId, code: int | None) -> None:
         """Tell that a worker's process has ended, and give up its lease, and with it all it held.
 
         The notice comes first, by itself: who waits for the worker hears of it in one transaction.
@@ -68,9 +77,8 @@ class Bulletin:
         if entry is not None and entry.lease is not None:
             self._store.revoke(entry.lease)
 
-    def drop_target(self, device: str) -> None:
-        """Take a wish for a device out of the spec: a worker has been started there."""
-        names = (device, f"{self._node}/{device}")
+    def drop_targets(self, names: Collection[str]) -> None:
+        """Take wishes for devices out of the spec: they are fulfilled."""
         for _ in range(_ATTEMPTS):
             entry = self._store.get(self._keys.spec)
             if entry is None:
@@ -85,6 +93,9 @@ class Bulletin:
             )
             if result.succeeded:
                 return
+        raise StoreBusyError(
+            f"the spec of job {self._job} could not be written: others change it all the time"
+        )
 
     def post_status(self, status: JobStatus, seen: JobStatus | None = None) -> bool:
         """Write how the job ended unless somebody else has; tell whether this was written."""

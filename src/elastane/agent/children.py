@@ -29,10 +29,10 @@ _DRAIN_LIMIT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class ChildExit:
-    """Say that the child called `name` ended with `code` (-N for signal N)."""
+    """Say that the child called `name` ended with `code` (-N for signal N, None if only its parent knows)."""
 
     name: str
-    code: int
+    code: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +40,7 @@ class _Child:
     name: str
     pid: int
     descriptor: int
+    foreign: bool
 
 
 class Children:
@@ -65,14 +66,16 @@ class Children:
         """Undo `watch`, before the descriptor is closed."""
         self._epoll.unregister(descriptor)
 
-    def adopt(self, name: str, pid: int) -> None:
-        """Watch the child `pid` under `name`; it may have ended already.
+    def adopt(self, name: str, pid: int, *, foreign: bool = False) -> None:
+        """Watch the process `pid` under `name`; it may have ended already.
+
+        A foreign one is no child of this process, so how it ends cannot be seen, but only that it does.
 
         Raises:
             ProcessLookupError: there is no such process.
         """
         descriptor = os.pidfd_open(pid)
-        child = _Child(name, pid, descriptor)
+        child = _Child(name, pid, descriptor, foreign)
         self._by_name[name] = child
         self._by_descriptor[descriptor] = child
         self._epoll.register(descriptor, select.EPOLLIN)
@@ -109,13 +112,20 @@ class Children:
         exits = []
         for descriptor, _ in self._epoll.poll(0):
             child = self._by_descriptor.get(descriptor)
-            code = _peek_exit_code(child) if child is not None else None
-            if child is None or code is None:
+            if child is None:
                 continue
+            try:
+                code = _peek_exit_code(child)
+            except ChildProcessError:
+                if not child.foreign:
+                    continue  # its middleman has not ended yet: the next look finds it
+                code = None
+            # The group of a foreign leader may have lost its number by now, but numbers come around slowly.
             _kill_group(child.pid)
             self._forget(child)
-            os.waitpid(child.pid, 0)
-            self._draining.add(child.pid)
+            if code is not None:
+                os.waitpid(child.pid, 0)
+                self._draining.add(child.pid)
             exits.append(ChildExit(child.name, code))
         self._drain()
         return exits
@@ -192,14 +202,12 @@ def _prctl(option: int, argument: int) -> None:
         raise OSError(number, os.strerror(number))
 
 
-def _peek_exit_code(child: _Child) -> int | None:
-    """Return a child's exit code without reaping it; None if it is not ours to reap yet."""
-    try:
-        result = os.waitid(os.P_PIDFD, child.descriptor, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-    except ChildProcessError:
-        return None  # its middleman has not ended yet: the next look finds it
+def _peek_exit_code(child: _Child) -> int:
+    """Return an ended child's exit code without reaping it. Raises ChildProcessError if it is not ours to
+    reap."""
+    result = os.waitid(os.P_PIDFD, child.descriptor, os.WEXITED | os.WNOWAIT | os.WNOHANG)
     if result is None:
-        return None
+        raise ChildProcessError(f"process {child.pid} has not ended")
     return result.si_status if result.si_code == os.CLD_EXITED else -result.si_status
 
 

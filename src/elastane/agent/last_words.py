@@ -21,9 +21,9 @@ _MEANINGS = {
 }
 
 
-def name_signal(code: int) -> str:
+def name_signal(code: int | None) -> str:
     """Return the name of the signal in an exit code, "" if none ended the process."""
-    if code >= 0:
+    if code is None or code >= 0:
         return ""
     try:
         return signal.Signals(-code).name
@@ -31,8 +31,10 @@ def name_signal(code: int) -> str:
         return f"signal {-code}"
 
 
-def explain_exit(code: int) -> str:
-    """Say what an exit code means; -N stands for signal N."""
+def explain_exit(code: int | None) -> str:
+    """Say what an exit code means; -N stands for signal N, None for one that nobody saw."""
+    if code is None:
+        return "ended while no agent watched it: how is not known"
     if code == 0:
         return "ended by itself"
     if code > 0:

@@ -26,8 +26,8 @@ class Exited:
     """Report that a worker's process, and all of its process group, is gone."""
 
     worker: WorkerId
-    code: int
-    """Exit code; -N if signal N ended the process, as in `subprocess`."""
+    code: int | None
+    """Exit code; -N if signal N ended the process, as in `subprocess`; None if it was not ours to see."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +54,9 @@ class Launcher(Protocol):
 
     def start(self, context: WorkerContext) -> None:
         """Ask for a process that runs the worker of `context`; `poll` tells what became of it."""
+
+    def adopt(self, worker: WorkerId, pid: int) -> None:
+        """Watch a worker that an earlier agent has started; `poll` tells its exit, without its code."""
 
     def fileno(self) -> int:
         """Return a descriptor that is readable while `poll` has something to tell."""

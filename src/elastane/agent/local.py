@@ -76,6 +76,13 @@ class LocalLauncher:
         else:
             self._start_cold(context)
 
+    def adopt(self, worker: WorkerId, pid: int) -> None:
+        """Watch a worker that an earlier agent has started; `poll` tells its exit, without its code."""
+        try:
+            self._children.adopt(worker, pid, foreign=True)
+        except ProcessLookupError:
+            self._notices.append(Exited(worker=worker, code=None))
+
     def fileno(self) -> int:
         """Return a descriptor that is readable while `poll` has something to tell from outside."""
         return self._children.fileno()

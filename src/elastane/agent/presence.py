@@ -1,5 +1,8 @@
 """An agent's second thread: keeps its records alive under a lease, and wakes it when its job changes.
 
+Its own record exists only once: who finds one of that name there must not act. Shared records (the job's
+name) belong to all agents of the job: each puts them back should they be gone with another's lease.
+
 It has a store handle of its own, outlives any trouble with the store (it tries again until told to stop),
 and never touches processes.
 """
@@ -7,10 +10,10 @@ and never touches processes.
 import logging
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from elastane.model.errors import CompactedError, LeaseLostError, StoreError
-from elastane.store.base import LeaseId, Put, Store
+from elastane.store.base import Absent, LeaseId, Put, Store
 from elastane.store.open import open_store
 
 _log = logging.getLogger(__name__)
@@ -27,8 +30,11 @@ class PresenceSettings:
 
     store_url: str
     prefix: str
-    records: dict[str, bytes]
-    """Key -> value of what hangs on the lease."""
+    key: str
+    """Where this agent's own record lies."""
+    record: bytes
+    shared: dict[str, bytes] = field(default_factory=dict)
+    """Key -> value of what the agents of a job keep alive together."""
     lease_ttl_s: float
     ignored: tuple[str, ...] = ()
     """Prefixes under the watched one whose changes wake nobody."""
@@ -44,11 +50,18 @@ class Presence:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elastane-presence", daemon=True)
         self._lease: LeaseId | None = None
+        self.displaced = False
+        """Another agent has taken this one's place while its lease was lost; this one must end."""
 
-    def start(self, store: Store) -> None:
-        """Write the records with the caller's handle, so that they are there on return; start the thread."""
-        self._register(store)
+    def start(self, store: Store) -> bool:
+        """Write the records with the caller's handle, so that they are there on return; start the thread.
+
+        False, and nothing is done, if there is a record under this agent's key.
+        """
+        if not self._register(store):
+            return False
         self._thread.start()
+        return True
 
     def stop(self, store: Store) -> None:
         """Delete the records and end the thread. Harmless if it was never started."""
@@ -65,11 +78,17 @@ class Presence:
         except StoreError as error:
             _log.warning("the agent's lease could not be given up, it will expire: %s", error)
 
-    def _register(self, store: Store) -> None:
-        lease = store.grant(self._settings.lease_ttl_s)
-        records = self._settings.records.items()
-        store.transact(puts=[Put(key=key, value=value, lease=lease) for key, value in records])
+    def _register(self, store: Store) -> bool:
+        settings = self._settings
+        lease = store.grant(settings.lease_ttl_s)
+        # The shared ones come to this lease, from that of whoever made the job or of the last agent to come.
+        records = {**settings.shared, settings.key: settings.record}
+        puts = [Put(key=key, value=value, lease=lease) for key, value in records.items()]
+        if not store.transact([Absent(key=settings.key)], puts).succeeded:
+            store.revoke(lease)
+            return False
         self._lease = lease
+        return True
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -97,7 +116,10 @@ class Presence:
         try:
             if self._lease is not None:
                 store.renew(self._lease)
+                for key, value in self._settings.shared.items():
+                    store.transact([Absent(key=key)], [Put(key=key, value=value, lease=self._lease)])
         except LeaseLostError:
             if not self._stopping.is_set():
                 _log.warning("the agent's lease was lost (the machine slept, or was overloaded); taken anew")
-                self._register(store)
+                self.displaced = not self._register(store)
+                self._wake()

@@ -131,7 +131,7 @@ class WarmPool:
                 notices += self._ask(context)
         return notices
 
-    def take_exit(self, code: int) -> list[Notice]:
+    def take_exit(self, code: int | None) -> list[Notice]:
         """Take the death of the parent: ask a new one for what this one did not answer."""
         notices = self.poll()  # workers announce themselves even after their parent has died
         self._close_channel()

@@ -85,6 +85,8 @@ def _starting(fields: Fields) -> str:
 
 def _exited(fields: Fields) -> str:
     code = fields["code"]
+    if code is None:
+        return f"{fields['worker']} {fields.get('meaning') or 'ended, nobody knows how'}"
     how = (
         f"was ended by {fields.get('signal') or f'signal {-code}'}" if code < 0 else f"ended with code {code}"
     )
@@ -154,6 +156,9 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "worker_starting": _starting,
     "worker_started": lambda fields: (
         f"{fields['worker']} runs as process {fields['pid']} ({fields['start']} start)"
+    ),
+    "worker_adopted": lambda fields: (
+        f"goes on with {fields['worker']}, process {fields['pid']}, which an earlier agent started"
     ),
     "worker_start_failed": lambda fields: f"{fields['worker']} could not be started{_because(fields)}",
     "worker_exited": _exited,

@@ -6,7 +6,7 @@ Pure set arithmetic over the view. The leader compares the answer with the commi
 from dataclasses import dataclass
 
 from elastane.core.placement import plan_even
-from elastane.core.view import JobView
+from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import WorkerId
 from elastane.model.records import Leave, WorkerPhase
 from elastane.model.topology import Member, Mode, Topology
@@ -21,12 +21,6 @@ class Change:
     leaving: tuple[WorkerId, ...] = ()
     joining: tuple[WorkerId, ...] = ()
     reason: str
-
-
-def desired_members(view: JobView) -> int:
-    """Return how many workers should train: what is wanted, at most one per virtual worker."""
-    wanted = max(1, view.spec.wanted)
-    return min(wanted, view.virtual_workers) if view.virtual_workers else wanted
 
 
 def plan_change(view: JobView) -> Change | str | None:
@@ -71,8 +65,8 @@ def _place(view: JobView, workers: list[WorkerId]) -> tuple[Member, ...]:
 def _plan_start(view: JobView) -> Change | str | None:
     if view.spec.stop:
         return "stopped before training began"
-    ready = ready_newcomers(view, None)[: desired_members(view)]
-    if not ready or not view.virtual_workers:
+    ready = ready_newcomers(view, None)[: compute_needed(view)]
+    if not ready or view.signature is None:
         return None
     return Change(
         mode=Mode.START,
@@ -99,6 +93,8 @@ def _trouble(view: JobView, current: Topology) -> str:
 def _obituary(view: JobView, worker: WorkerId) -> str:
     if worker in view.exits:
         code = view.exits[worker].code
+        if code is None:
+            return f"{worker} (ended while no agent watched it)"
         return f"{worker} (killed by signal {-code})" if code < 0 else f"{worker} (exit code {code})"
     if worker in view.dismissed:
         return f"{worker} (dismissed)"
@@ -113,7 +109,7 @@ def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | s
         survivors, leavers = leavers, []
     if not survivors:
         return f"{trouble}, and no worker that holds the job's state is left"
-    room = desired_members(view) - len(survivors)
+    room = compute_needed(view) - len(survivors)
     spares = ready_newcomers(view, current)[: max(0, room)]
     # A step needs all members: while one has not entered a start, none was taken, and whoever is left may
     # begin anew with the state that it has itself.
@@ -128,7 +124,7 @@ def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | s
 
 
 def _plan_resize(view: JobView, current: Topology) -> Change | None:
-    wanted = desired_members(view)
+    wanted = compute_needed(view)
     order = [m.worker for m in current.members]
     going = [w for w in order if w in view.spec.leaving]
     staying = [w for w in order if w not in view.spec.leaving]

@@ -17,9 +17,9 @@ from math import ceil
 
 from msgspec import structs
 
-from elastane.core.desired import Change, desired_members, plan_change, ready_newcomers
+from elastane.core.desired import Change, plan_change, ready_newcomers
 from elastane.core.gate import ProposalId
-from elastane.core.view import JobView, encode
+from elastane.core.view import JobView, compute_needed, encode
 from elastane.model.ids import JobId, WorkerId
 from elastane.model.records import (
     Connected,
@@ -134,7 +134,7 @@ def _dismiss_surplus(keys: JobKeys, view: JobView) -> Decision:
     surplus = ready_newcomers(view, current)
     if not surplus:
         return NOTHING
-    reason = f"{desired_members(view)} workers are wanted, and so many train"
+    reason = f"{compute_needed(view)} workers are wanted, and so many train"
     return Decision(
         puts={keys.dismissal(w): encode(Dismissal(reason=reason)) for w in surplus},
         event="dismissed",
@@ -216,7 +216,7 @@ def _worth_waiting(view: JobView, change: Change, sight: Sight, settings: Leader
     repairs = view.current is not None and change.mode.repairs
     if repairs or change.mode is Mode.STOP or not change.joining:
         return None
-    wanted = desired_members(view)
+    wanted = compute_needed(view)
     if len(change.members) >= wanted:
         return None
     first_ready = min(sight.ready_since_s.get(w, sight.now_s) for w in change.joining)

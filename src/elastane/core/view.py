@@ -9,6 +9,7 @@ import msgspec
 from elastane.model.ids import JobId, NodeId, WorkerId
 from elastane.model.records import (
     Ack,
+    AgentRecord,
     Dismissal,
     ExitRecord,
     JobKeys,
@@ -16,6 +17,7 @@ from elastane.model.records import (
     JobStatus,
     MemberRecord,
     ModelSignature,
+    Roster,
     Spec,
 )
 from elastane.model.topology import Topology
@@ -37,8 +39,10 @@ class JobView:
     """Acknowledgements of the present proposal only."""
     exits: Mapping[WorkerId, ExitRecord] = field(default_factory=dict)
     dismissed: Mapping[WorkerId, Dismissal] = field(default_factory=dict)
-    agents: frozenset[NodeId] = frozenset()
-    """Nodes on which an agent serves the job."""
+    agents: Mapping[NodeId, AgentRecord] = field(default_factory=dict)
+    """The nodes on which an agent serves the job."""
+    rosters: Mapping[NodeId, Roster] = field(default_factory=dict)
+    """What the agents say of their workers; also of agents that are gone."""
 
     def alive(self, worker: WorkerId) -> bool:
         """Tell whether a worker holds its lease and neither ended nor was dismissed."""
@@ -68,7 +72,9 @@ class JobView:
 
         Under a batch policy N is the number of workers: then this is the largest that it can be.
         """
-        return self.signature.virtual_workers if self.signature else 0
+        if self.signature is not None:
+            return self.signature.virtual_workers
+        return max((member.virtual_workers for member in self.members.values()), default=0)
 
     @property
     def batch(self) -> str:
@@ -78,6 +84,12 @@ class JobView:
     def count_virtual_workers(self, workers: int) -> int:
         """Return N of a generation with so many workers."""
         return workers if self.batch else self.virtual_workers
+
+
+def compute_needed(view: JobView) -> int:
+    """Return how many workers the job should have: as many as wanted, at most one per virtual worker."""
+    wanted = max(1, view.spec.wanted)
+    return min(wanted, view.virtual_workers) if view.virtual_workers else wanted
 
 
 def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) -> JobView | None:
@@ -99,7 +111,8 @@ def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) 
         acks=_many(raw, f"acks/{proposal.generation}.{proposal.attempt}/", Ack) if proposal else {},
         exits=_many(raw, "exits/", ExitRecord),
         dismissed=_many(raw, "dismissed/", Dismissal),
-        agents=frozenset(NodeId(key.removeprefix("agents/")) for key in raw if key.startswith("agents/")),
+        agents=_many(raw, "agents/", AgentRecord),
+        rosters=_many(raw, "rosters/", Roster),
     )
 
 
@@ -112,9 +125,9 @@ def _one(raw: Mapping[str, bytes], key: str, kind: Any) -> Any:
     return msgspec.json.decode(raw[key], type=kind) if key in raw else None
 
 
-def _many(raw: Mapping[str, bytes], prefix: str, kind: Any) -> dict[WorkerId, Any]:
+def _many(raw: Mapping[str, bytes], prefix: str, kind: Any) -> dict[Any, Any]:
     return {
-        WorkerId(key[len(prefix) :]): msgspec.json.decode(value, type=kind)
+        key[len(prefix) :]: msgspec.json.decode(value, type=kind)
         for key, value in raw.items()
         if key.startswith(prefix)
     }

@@ -125,7 +125,7 @@ def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
     if keys.current in entries:
         generations = msgspec.json.decode(entries[keys.current].value, type=Topology).generation
     reopened = JobStatus(phase=JobPhase.STARTING, earlier_generations=generations)
-    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/")
+    leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/", "rosters/")
     result = store.transact(
         compares=compares,
         puts=[

@@ -5,7 +5,7 @@ between, else begin again. Nothing happens here beyond that: the leader and the 
 wishes and close the difference. Knows no processes and no clock.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
@@ -34,20 +34,19 @@ class Change:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobPicture:
-    """Show a job, its agents and the revision of its spec, all at one moment."""
+    """Show a job at one moment, with what it takes to change it only if nobody else has."""
 
     view: JobView
-    agents: dict[NodeId, AgentRecord]
     spec_revision: int
+    claimed: int = 0
+    """Worker ids given out so far."""
+    claims_revision: int = 0
+    """When the last ones were given out; 0 = never."""
 
-
-def job_agent_key(job: JobId, node: NodeId) -> str:
-    """Return the key of the `AgentRecord` of one node's agent of one job.
-
-    It lies under the job: several jobs on one node have an agent each, and a job's agents are seen, watched
-    and deleted with it.
-    """
-    return f"{JobKeys(job).prefix}agents/{node}"
+    @property
+    def agents(self) -> Mapping[NodeId, AgentRecord]:
+        """Return the agents that serve the job, by node."""
+        return self.view.agents
 
 
 def read_picture(store: Store, job: JobId) -> JobPicture:
@@ -70,16 +69,14 @@ def build_picture(job: JobId, snapshot: Snapshot) -> JobPicture | None:
     if view is None:
         return None
     keys = JobKeys(job)
-    agents_prefix = keys.prefix + "agents/"
-    agents: dict[NodeId, AgentRecord] = {}
-    spec_revision = 0
-    for entry in snapshot.entries:
-        if entry.key.startswith(agents_prefix):
-            record = msgspec.json.decode(entry.value, type=AgentRecord)
-            agents[record.node] = record
-        elif entry.key == keys.spec:
-            spec_revision = entry.mod_revision
-    return JobPicture(view=view, agents=agents, spec_revision=spec_revision)
+    entries = {entry.key: entry for entry in snapshot.entries if entry.key in (keys.spec, keys.claims)}
+    claims = entries.get(keys.claims)
+    return JobPicture(
+        view=view,
+        spec_revision=entries[keys.spec].mod_revision,
+        claimed=int(claims.value) if claims is not None else 0,
+        claims_revision=claims.mod_revision if claims is not None else 0,
+    )
 
 
 def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = False) -> Change:
@@ -93,7 +90,7 @@ def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = Fal
     def edit(picture: JobPicture) -> Spec:
         spec = picture.view.spec
         wanted = spec.wanted + amount if relative else amount
-        check_wanted(wanted, known_virtual_workers(picture.view), picture.view.batch)
+        check_wanted(wanted, picture.view.virtual_workers, picture.view.batch)
         return msgspec.structs.replace(spec, wanted=wanted, minimum=min(spec.minimum, wanted))
 
     return _request(store, job, "scaled", edit)
@@ -183,11 +180,6 @@ def request_stop(store: Store, job: JobId) -> Change:
     )
     _end_if_abandoned(store, job)
     return change
-
-
-def known_virtual_workers(view: JobView) -> int:
-    """Return N if the job or one of its workers has said it, else 0."""
-    return view.virtual_workers or max((m.virtual_workers for m in view.members.values()), default=0)
 
 
 def check_wanted(wanted: int, virtual_workers: int, batch: str = "") -> None:

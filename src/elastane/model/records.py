@@ -46,8 +46,13 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Workers that are to go. Ids are never used again, so old entries do no harm."""
     targets: tuple[DeviceId, ...] = ()
     """Devices on which the next workers are to be started, before any other."""
+    nodes: int = 1
+    """Over how many nodes the workers are spread while there is a choice; the first start waits for so
+    many."""
     stop: bool = False
     """Leave together at the next boundary and save the state."""
+    abort: bool = False
+    """End at once; what was not saved is lost."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -137,8 +142,8 @@ class ExitRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Hold how a worker process ended; written by the agent of its node: the fastest death notice."""
 
     worker: WorkerId
-    code: int
-    """Exit code; -N if signal N ended the process, as in `subprocess`."""
+    code: int | None
+    """Exit code; -N if signal N ended the process, as in `subprocess`; None if nobody was there to see it."""
 
 
 class Dismissal(msgspec.Struct, frozen=True, kw_only=True):
@@ -164,6 +169,43 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     node: NodeId
     pid: int
     devices: tuple[DeviceId, ...]
+    born: str = ""
+    """What tells its process from a later one of the same number; "" if not known."""
+
+
+class Post(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold where a node's agent runs one worker."""
+
+    device: DeviceId
+    pid: int = 0
+    """0 while the process is being made."""
+    born: str = ""
+    """What tells its process from a later one of the same number."""
+    registered: bool = False
+    """Its member record has been seen: from then on that record tells whether it takes part."""
+
+
+class DeviceFailures(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold what went wrong on one device, for the next agent of its node."""
+
+    in_a_row: int
+    since_progress: dict[str, int] = {}
+    """Kind of failure -> how many of it since the job last made progress."""
+
+
+class Roster(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold which workers a node's agent runs and what it knows of its devices.
+
+    The agents of a job see in it which vacancies are being filled; the next agent of the node takes over
+    from it.
+    It counts only while an agent lives there.
+    """
+
+    node: NodeId
+    posts: dict[WorkerId, Post] = {}
+    resting: tuple[DeviceId, ...] = ()
+    """Devices that are left alone for a while after failures."""
+    failures: dict[DeviceId, DeviceFailures] = {}
 
 
 class JobKeys:
@@ -229,6 +271,19 @@ class JobKeys:
     def dismissal(self, worker: WorkerId) -> str:
         """Key of a `Dismissal`; guarded by the leader key."""
         return f"{self.prefix}dismissed/{worker}"
+
+    def agent(self, node: NodeId) -> str:
+        """Key of an `AgentRecord`: a job's agents are seen, watched and deleted with it."""
+        return f"{self.prefix}agents/{node}"
+
+    def roster(self, node: NodeId) -> str:
+        """Key of a `Roster`."""
+        return f"{self.prefix}rosters/{node}"
+
+    @property
+    def claims(self) -> str:
+        """Key of the number of worker ids given out so far; who gives out some compares and swaps it."""
+        return self.prefix + "workers_so_far"
 
     def rendezvous(self, generation: int, attempt: int) -> str:
         """Prefix under which the peers of a proposed generation exchange addresses."""

@@ -16,6 +16,8 @@ from elastane.model.records import (
     JobPhase,
     JobStatus,
     MemberRecord,
+    Post,
+    Roster,
     Spec,
     WorkerPhase,
 )
@@ -47,8 +49,23 @@ def put(store: Store, key: str, record: object, lease: int | None = None) -> Non
 
 def test_worker_ids_count_up_over_all_agents_of_a_job(store: Store, bulletin: Bulletin) -> None:
     other = Bulletin(store, JOB, NodeId("m"))
-    claimed = [bulletin.claim_worker(), other.claim_worker(), bulletin.claim_worker()]
-    assert claimed == ["w1", "w2", "w3"]
+    posts = {W1: Post(device=DeviceId("cpu:0")), WorkerId("w2"): Post(device=DeviceId("cpu:1"))}
+    roster = Roster(node=NodeId("n"), posts=posts)
+    seen = bulletin.read()
+    assert bulletin.claim(seen, 2, roster)
+    assert not other.claim(seen, 1, Roster(node=NodeId("m")))  # it would fill a vacancy that is gone
+    seen = other.read()
+    assert (seen.claimed, seen.view.rosters) == (2, {NodeId("n"): roster})
+    assert other.claim(seen, 1, Roster(node=NodeId("m")))
+    assert other.read().claimed == 3
+
+
+def test_a_roster_is_told_and_withdrawn(bulletin: Bulletin) -> None:
+    roster = Roster(node=NodeId("n"), resting=(DeviceId("cpu:0"),))
+    bulletin.post_roster(roster)
+    assert bulletin.read().view.rosters == {NodeId("n"): roster}
+    bulletin.withdraw_roster()
+    assert bulletin.read().view.rosters == {}
 
 
 def test_an_exit_is_told_and_all_that_hung_on_the_workers_lease_is_gone(
@@ -94,9 +111,9 @@ def test_old_exits_that_nobody_refers_to_are_cleaned_up(store: Store, bulletin: 
     assert exits == ["w1", *(f"w{number}" for number in range(84, 101))]
 
 
-def test_a_served_wish_is_taken_out_of_the_spec_for_this_node_only(bulletin: Bulletin) -> None:
-    bulletin.drop_target("cpu:1")
-    bulletin.drop_target("cpu:1")
+def test_served_wishes_are_taken_out_of_the_spec(bulletin: Bulletin) -> None:
+    bulletin.drop_targets(("n/cpu:1", "cpu:1"))
+    bulletin.drop_targets(("n/cpu:1",))
     assert bulletin.read().view.spec == Spec(wanted=1, targets=(DeviceId("m/cpu:1"),))
 
 
@@ -115,5 +132,5 @@ def test_a_job_that_is_gone_is_reported_and_nothing_is_written_for_it(store: Sto
         nowhere.read()
     assert nowhere.read_info() is None
     assert not nowhere.post_status(JobStatus(phase=JobPhase.FAILED))
-    nowhere.drop_target("cpu:0")
+    nowhere.drop_targets(("cpu:0",))
     assert store.range(JobKeys(JobId("k")).prefix).entries == ()

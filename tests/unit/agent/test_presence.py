@@ -52,11 +52,13 @@ def presence(url: str, store: Store, wakes: Wakes) -> Iterator[Presence]:
         store_url=url,
         prefix="job/",
         ignored=("job/chatter/",),
-        records={"job/agent": b"here", "name": b"job"},
+        key="job/agent",
+        record=b"here",
+        shared={"name": b"job"},
         lease_ttl_s=30.0,
     )
     made = Presence(settings, wakes)
-    made.start(store)
+    assert made.start(store)
     wakes.wait_until(lambda: wakes.count >= 1)
     yield made
     made.stop(store)
@@ -96,6 +98,43 @@ def test_stopping_takes_the_records_away_and_ends_the_thread(presence: Presence,
     assert "elastane-presence" not in {thread.name for thread in threading.enumerate()}
 
 
+def make_other(url: str) -> Presence:
+    settings = PresenceSettings(
+        store_url=url, prefix="job/", key="job/agent", record=b"other", lease_ttl_s=30.0
+    )
+    return Presence(settings, Wakes())
+
+
 def test_a_presence_that_was_never_started_is_stopped_without_harm(url: str, store: Store) -> None:
-    settings = PresenceSettings(store_url=url, prefix="job/", records={}, lease_ttl_s=30.0)
-    Presence(settings, Wakes()).stop(store)
+    make_other(url).stop(store)
+
+
+@pytest.mark.usefixtures("presence")
+def test_a_place_that_is_taken_is_left_alone(url: str, store: Store) -> None:
+    other = make_other(url)
+    assert not other.start(store)
+    other.stop(store)
+    entry = store.get("job/agent")
+    assert entry is not None
+    assert entry.value == b"here"
+
+
+def test_one_whose_place_was_taken_while_its_lease_was_lost_says_so(
+    presence: Presence, store: Store, wakes: Wakes
+) -> None:
+    entry = store.get("job/agent")
+    assert entry is not None
+    assert entry.lease is not None
+    # In one transaction, as a lease that expires under a sleeping machine would let another one in.
+    store.transact(puts=[Put(key="job/agent", value=b"other", lease=store.grant(30.0))])
+    store.revoke(entry.lease)
+    wakes.wait_until(lambda: presence.displaced)
+
+
+@pytest.mark.usefixtures("presence")
+def test_what_all_agents_share_is_put_back_when_it_went_with_anothers_lease(
+    store: Store, wakes: Wakes
+) -> None:
+    store.transact(deletes=[DeleteKey(key="name")])
+    store.transact(puts=[Put(key="job/x", value=b"")])  # wakes the thread, which looks after its records
+    wakes.wait_until(lambda: store.get("name") is not None)

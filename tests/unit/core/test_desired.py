@@ -11,8 +11,8 @@ from protocol_records import (
     view,
 )
 
-from elastane.core.desired import Change, desired_members, plan_change
-from elastane.core.view import JobView
+from elastane.core.desired import Change, plan_change
+from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import WorkerId
 from elastane.model.records import Leave, ModelSignature
 from elastane.model.topology import Mode, Topology
@@ -26,10 +26,10 @@ def change(mode: Mode, *names: str, reason: str, **more: object) -> Change:
 
 
 def test_no_more_workers_train_than_there_are_virtual_workers() -> None:
-    assert desired_members(view(wanted=3)) == 3
-    assert desired_members(view(wanted=9)) == 4
-    assert desired_members(view(wanted=9, signature=None)) == 9
-    assert desired_members(view(wanted=0)) == 1
+    assert compute_needed(view(wanted=3)) == 3
+    assert compute_needed(view(wanted=9)) == 4
+    assert compute_needed(view(wanted=9, signature=None)) == 9
+    assert compute_needed(view(wanted=0)) == 1
 
 
 def test_under_a_batch_policy_each_worker_is_one_virtual_worker() -> None:

@@ -10,19 +10,20 @@ from hypothesis import strategies as st
 from elastane.core.staffing import (
     DeviceHistory,
     End,
+    FailureKind,
+    FailureLimits,
     Force,
     NodeState,
     StaffingPlan,
     StaffingSettings,
     Start,
     WorkerProcess,
-    compute_needed,
     observe_exit,
     observe_processes,
     observe_progress,
     plan_staffing,
 )
-from elastane.core.view import JobView
+from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import (
     Dismissal,
@@ -145,16 +146,6 @@ def test_wished_devices_come_first_named_with_or_without_their_node() -> None:
     assert started_on(plan(seen, node())) == ["cpu:3", "cpu:2"]
 
 
-def test_a_wish_for_another_living_node_is_left_to_that_node() -> None:
-    seen = view(targets=("far/cpu:0",))
-    assert started_on(plan(seen, node(other_nodes=frozenset({NodeId("far")})))) == ["cpu:0"]
-    assert started_on(plan(seen, node())) == ["cpu:0", "cpu:1"]
-
-
-def test_a_wish_for_a_device_in_use_is_passed_over() -> None:
-    assert started_on(plan(view(member("w1"), targets=("cpu:0",)), node(process("w1")))) == ["cpu:1"]
-
-
 def test_without_a_free_device_the_plan_says_for_what_it_waits() -> None:
     made = plan(view(member("w1"), wanted=3), node(process("w1"), devices=2))
     assert started_on(made) == ["cpu:1"]
@@ -179,8 +170,12 @@ def test_nobody_is_started_for_a_job_that_comes_to_its_end(seen: JobView) -> Non
 # --- failures --------------------------------------------------------------------------------------
 
 
-def failed(failures: int, since_progress: int = 0, at_s: float = 100.0) -> dict[DeviceId, DeviceHistory]:
-    past = DeviceHistory(failures=failures, since_progress=since_progress, last_failure_at_s=at_s)
+SCRIPT, MACHINE, PREEMPTION = FailureKind
+
+
+def failed(failures: int, at_s: float = 100.0, **since_progress: int) -> dict[DeviceId, DeviceHistory]:
+    counts = {FailureKind(kind): count for kind, count in since_progress.items()}
+    past = DeviceHistory(failures=failures, since_progress=counts, last_failure_at_s=at_s)
     return {DeviceId("cpu:0"): past}
 
 
@@ -205,66 +200,103 @@ def test_a_device_that_never_failed_is_preferred() -> None:
     assert started_on(plan(view(wanted=1), node(history=failed(1)))) == ["cpu:1"]
 
 
-def test_a_job_that_fails_again_and_again_without_progress_ends_with_the_first_failure() -> None:
-    here = node(history=failed(3, since_progress=3), first_failure="w1 ended, see its log\nTraceback ...")
-    made = plan(view(wanted=1), here)
+@pytest.mark.parametrize(
+    ("kind", "count", "report"),
+    [
+        (SCRIPT, 3, "the script failed 3 times in a row on cpu:0"),
+        (MACHINE, 10, "workers were killed, cut off or not started 10 times in a row on cpu:0"),
+        (PREEMPTION, 100, "workers were asked to leave 100 times in a row on cpu:0"),
+    ],
+)
+def test_each_kind_of_failure_has_a_budget_of_its_own_and_ends_the_job_with_its_first(
+    kind: FailureKind, count: int, report: str
+) -> None:
+    others = dict.fromkeys(({"script", "machine", "preemption"} - {kind.value}), 2)
+    first = {kind: "w1 ended, see its log\nTraceback ..."}
+    within = plan(view(wanted=1), node(history=failed(3, **{kind.value: count - 1}, **others)))
+    assert within.status is None
+    made = plan(
+        view(wanted=1), node(history=failed(3, **{kind.value: count}, **others), first_failures=first)
+    )
     assert made.status == JobStatus(
         phase=JobPhase.FAILED,
-        message="workers failed 3 times in a row on cpu:0 without progress of the job; "
+        message=f"{report} without progress of the job; "
         "the first failure: w1 ended, see its log\nTraceback ...",
     )
     assert made.starts == ()
 
 
+def test_budgets_can_be_set() -> None:
+    limits = FailureLimits(script=1)
+    here = node(history=failed(1, script=1))
+    made = plan_staffing(view(wanted=1), here, 100.0, replace(SETTINGS, limits=limits))
+    assert made.status is not None
+    assert made.status.phase is JobPhase.FAILED
+
+
 @pytest.mark.parametrize("phase", [None, PREPARING, TRAINING])
 def test_a_bad_device_does_not_end_a_job_that_others_carry_on(phase: WorkerPhase | None) -> None:
     members = [member("w2", phase)] if phase else []
-    here = node(process("w2", phase), history=failed(3, since_progress=3))
+    here = node(process("w2", phase), history=failed(3, script=3))
     assert plan(view(*members), here).status is None
 
 
 def test_a_ready_worker_that_waits_in_vain_for_others_does_not_keep_the_job_alive() -> None:
-    here = node(process("w2", READY), history=failed(3, since_progress=3))
+    here = node(process("w2", READY), history=failed(3, script=3))
     made = plan(view(member("w2", READY)), here)
     assert made.status is not None
     assert made.status.phase is JobPhase.FAILED
 
 
 def test_progress_takes_back_the_limit_but_not_the_rest() -> None:
-    here = observe_progress(node(history=failed(4, since_progress=2)))
-    assert here.history == failed(4, since_progress=0)
+    here = observe_progress(node(history=failed(4, script=2), first_failures={SCRIPT: "w1 ..."}))
+    assert (here.history, here.first_failures) == (failed(4), {})
 
 
 def test_exits_that_are_failures_are_counted_on_their_device() -> None:
     here = node(process("w1"), process("w2"))
     after, failure = observe_exit(view(member("w1")), here, WorkerId("w1"), -9, 10.0, SETTINGS)
-    assert failure
-    assert after == node(process("w2"), history=failed(1, since_progress=1, at_s=10.0))
+    assert failure is MACHINE
+    assert after == node(process("w2"), history=failed(1, machine=1, at_s=10.0))
 
 
 def test_a_failure_after_a_long_life_counts_as_the_first() -> None:
-    here = node(process("w1"), history=failed(5, since_progress=1, at_s=3.0))
+    here = node(process("w1"), history=failed(5, script=1, at_s=3.0))
     after, _ = observe_exit(view(), here, WorkerId("w1"), 1, 61.0, SETTINGS)
-    assert after.history == failed(1, since_progress=2, at_s=61.0)
+    assert after.history == failed(1, script=2, at_s=61.0)
+
+
+def test_who_was_asked_to_leave_from_outside_is_counted_but_his_device_need_not_rest() -> None:
+    here = node(process("w1"), history=failed(1, machine=1, at_s=3.0))
+    after, kind = observe_exit(view(), here, WorkerId("w1"), -15, 9.0, SETTINGS)
+    assert kind is PREEMPTION
+    assert after.history == failed(1, machine=1, preemption=1, at_s=3.0)
 
 
 @pytest.mark.parametrize(
     ("seen", "ended", "code", "failure"),
     [
-        (view(), process("w1", PREPARING), 0, True),
-        (view(), process("w1", None), 0, True),
-        (view(), process("w1", TRAINING), 0, False),
-        (view(current=topology("w1")), process("w1", TRAINING), 0, True),
-        (view(current=topology("w2")), process("w1", TRAINING), 0, False),
-        (view(current=topology("w1")), process("w1", FINISHED), 0, False),
-        (view(), process("w1", TRAINING), 1, True),
-        (view(), process("w1", FINISHED), 1, True),
-        (view(), process("w1", PREPARING, terminated_at_s=1.0), -15, False),
-        (view(), process("w1", READY, dismissed_at_s=1.0), 0, False),
-        (view(status=JobStatus(phase=JobPhase.FAILED)), process("w1"), 1, False),
+        (view(), process("w1", PREPARING), 0, SCRIPT),
+        (view(), process("w1", None), 0, SCRIPT),
+        (view(), process("w1", TRAINING), 0, None),
+        (view(current=topology("w1")), process("w1", TRAINING), 0, SCRIPT),
+        (view(current=topology("w2")), process("w1", TRAINING), 0, None),
+        (view(current=topology("w1")), process("w1", FINISHED), 0, None),
+        (view(), process("w1", TRAINING), 1, SCRIPT),
+        (view(), process("w1", FINISHED), 1, SCRIPT),
+        (view(), process("w1", TRAINING), -9, MACHINE),
+        (view(), process("w1", TRAINING), 75, MACHINE),
+        (view(), process("w1", None), 127, MACHINE),
+        (view(), process("w1", TRAINING), None, MACHINE),
+        (view(), process("w1", PREPARING), 143, PREEMPTION),
+        (view(), process("w1", PREPARING, terminated_at_s=1.0), -15, None),
+        (view(), process("w1", READY, dismissed_at_s=1.0), 0, None),
+        (view(status=JobStatus(phase=JobPhase.FAILED)), process("w1"), 1, None),
     ],
 )
-def test_what_counts_as_a_failure(seen: JobView, ended: WorkerProcess, code: int, failure: bool) -> None:
+def test_what_counts_as_a_failure_and_of_which_kind(
+    seen: JobView, ended: WorkerProcess, code: int | None, failure: FailureKind | None
+) -> None:
     assert observe_exit(seen, node(ended), WorkerId("w1"), code, 2.0, SETTINGS)[1] is failure
 
 

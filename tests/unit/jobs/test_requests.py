@@ -8,7 +8,6 @@ import pytest
 from elastane.core.view import encode
 from elastane.jobs.requests import (
     Change,
-    job_agent_key,
     read_picture,
     request_evict,
     request_leave,
@@ -47,7 +46,7 @@ def store() -> Iterator[Store]:
         for index, worker in enumerate((W1, W2)):
             put(opened, KEYS.member(worker), member(worker, f"cpu:{index}"))
         devices = tuple(DeviceId(f"cpu:{i}") for i in range(3))
-        put(opened, job_agent_key(JOB, NodeId("n")), AgentRecord(node=NodeId("n"), pid=1, devices=devices))
+        put(opened, JobKeys(JOB).agent(NodeId("n")), AgentRecord(node=NodeId("n"), pid=1, devices=devices))
         yield opened
 
 
