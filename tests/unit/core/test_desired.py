@@ -38,7 +38,7 @@ def test_under_a_batch_policy_each_worker_is_one_virtual_worker() -> None:
     planned = plan_change(view(*ready, wanted=3, signature=shared))
     assert isinstance(planned, Change)
     assert [tuple(m.vranks) for m in planned.members] == [(0, 1), (1, 2), (2, 3)]
-    assert desired_members(view(wanted=65, signature=shared)) == 64
+    assert compute_needed(view(wanted=65, signature=shared)) == 64
 
 
 # --- the start -------------------------------------------------------------------------------------
