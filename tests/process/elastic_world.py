@@ -43,9 +43,14 @@ def _printed(text: str, name: str) -> str:
 
 def run_alone(folder: Path, *arguments: str) -> Outcome:
     """Run the script as `python training_script.py`: all virtual workers in one process."""
+    return run_script_alone(SCRIPT, folder, *arguments)
+
+
+def run_script_alone(script: Path, folder: Path, *arguments: str) -> Outcome:
+    """Run a script in one process; return what it printed and its loss curve."""
     folder.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), *arguments],
+        [sys.executable, str(script), *arguments],
         env={**os.environ, "ELASTANE_METRICS": str(folder), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
@@ -53,7 +58,12 @@ def run_alone(folder: Path, *arguments: str) -> Outcome:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return Outcome(_printed(done.stdout, "digest"), _printed(done.stdout, "accuracy"), _curve(folder))
+    return printed_outcome(done.stdout, folder)
+
+
+def printed_outcome(text: str, directory: Path) -> Outcome:
+    """Return what a script has printed of its outcome, and the loss curve that was written down."""
+    return Outcome(_printed(text, "digest"), _printed(text, "accuracy"), _curve(directory))
 
 
 def begin_job(home: Path, *arguments: str, workers: int = 1, **spec: object) -> World:
@@ -76,7 +86,7 @@ def end_job(world: World, patience: float = 1.0) -> Outcome:
     assert isinstance(status, JobStatus), status
     logs = "".join(p.read_text() for p in sorted((Path(world.info.directory) / "logs").glob("w*.log")))
     assert status.phase is JobPhase.FINISHED, (status, logs)
-    return Outcome(_printed(logs, "digest"), _printed(logs, "accuracy"), _curve(Path(world.info.directory)))
+    return printed_outcome(logs, Path(world.info.directory))
 
 
 def switches(world: World) -> list[Event]:

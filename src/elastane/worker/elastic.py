@@ -175,8 +175,7 @@ class ElasticSession:
         self._standing.note_wait(f"the state of step {topology.switch_step} to be moved")
         state = self._training.state
         if own in suppliers:
-            if own == suppliers[0] and topology.members and topology.members[0].worker in topology.receivers:
-                self._fill_metrics()
+            self._write_ahead(topology, first=own == suppliers[0])
             captured = state.capture()
 
             def send(link: Link) -> None:
@@ -229,8 +228,19 @@ class ElasticSession:
         if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
             self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
 
+    def _write_ahead(self, topology: Topology, *, first: bool) -> None:
+        """Write down the steps so far before others get the state: they are sent it, not the records.
+
+        From then on one of them may be all that is left of the job. After a loss it may have been the main
+        worker who died with the last lines, so the first supplier looks what is missing.
+        """
+        if self._metrics is not None:
+            self._metrics.flush()
+        elif first and topology.mode is Mode.RECOVERY:
+            self._fill_metrics()
+
     def _fill_metrics(self) -> None:
-        """Write down the steps that the next main worker missed: it is sent the state, not the records."""
+        """Write the steps that the log lacks from this worker's own records."""
         try:
             log = MetricsLog(self._directory)
             log.recover(self._records)
