@@ -56,17 +56,20 @@ class Orders:
             self._order = msgspec.json.decode((self.folder / "order").read_bytes(), type=Order)
         return self._order
 
-    def claim(self, order: Order, victim: str) -> bool:
-        """Tell whether this process is the one that carries out the order: each is carried out once."""
+    def claim(self, order: Order, victim: str, worker: str) -> bool:
+        """Tell whether this worker is the one that carries out the order: each is carried out once."""
+        path = done_path(self.folder, order.number, victim)
+        mine = path.with_name(f"{path.name}.{worker}")
+        mine.write_text(worker)
         try:
-            os.close(os.open(done_path(self.folder, order.number, victim), os.O_CREAT | os.O_EXCL))
+            os.link(mine, path)  # appears with its text in it, and only once
         except FileExistsError:
             return False
         return True
 
 
 def done_path(folder: Path, number: int, victim: str) -> Path:
-    """Return the file that says that a victim has come to its place."""
+    """Return the file that says which worker has come to a victim's place."""
     return folder / f"done-{number}-{victim}"
 
 
@@ -82,7 +85,7 @@ def reach(place: str) -> None:
     joins = control.standing.gate.generation == 0
     names = (control.context.worker, *((NEWCOMER,) if joins else ()))
     for victim in names:
-        if order.victims.get(victim) == place and orders.claim(order, victim):
+        if order.victims.get(victim) == place and orders.claim(order, victim, names[0]):
             ACTIONS[order.action]()
 
 

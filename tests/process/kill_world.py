@@ -3,16 +3,18 @@
 import os
 import random
 import signal
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from agent_world import World, wait_for
-from elastic_world import REAL_ENTRY, Outcome, last_step, printed_outcome, run_script_alone
-from kill_points import NEWCOMER, Order, done_path
+from elastic_world import Outcome, last_step, printed_outcome, run_script_alone
+from kill_points import Order, done_path
 
+from elastane.agent.child import DEFAULT_ENTRY
+from elastane.agent.preload import WORKER_MODULES
 from elastane.agent.settings import AgentSettings, WorkerSettings
 from elastane.core.view import JobView
 from elastane.model.ids import WorkerId
@@ -58,7 +60,8 @@ class KillJob:
             AgentSettings(workers=WorkerSettings(lease_ttl_s=lease_s)),
             arguments=("--orders", str(orders), "--steps", str(steps)),
             slots=SLOTS,
-            **REAL_ENTRY,
+            entry=DEFAULT_ENTRY,
+            preload=(*WORKER_MODULES, "kill_points"),
         )
         job = cls(world, orders, workers)
         job._grant()
@@ -85,8 +88,14 @@ class KillJob:
         return len(seated) == len(current.members) == self.workers
 
     def _describe(self) -> str:
-        events = [e for kind in ("proposed", "committed", "withdrawn", "worker_exited") for e in self.world.events(kind)]
-        return "\n".join(f"{e.at_s:.3f} {e.source} {e.kind} {e.fields}" for e in sorted(events, key=_time)[-30:])
+        events = [
+            e
+            for kind in ("proposed", "committed", "withdrawn", "worker_exited")
+            for e in self.world.events(kind)
+        ]
+        return "\n".join(
+            f"{e.at_s:.3f} {e.source} {e.kind} {e.fields}" for e in sorted(events, key=_time)[-30:]
+        )
 
     def step(self) -> int:
         return last_step(self.world)
@@ -106,25 +115,44 @@ class KillJob:
 
     # --- harming -------------------------------------------------------------------------------------
 
-    def order(self, victims: dict[str, str], action: str = "kill") -> None:
-        """Tell roles or workers where to end, and wait until all have come there."""
+    def order(self, victims: dict[str, str], action: str = "kill") -> list[str]:
+        """Tell roles or workers where to end, wait until all have come there, and return who they were."""
         self._number += 1
         named = {self.role(name): place for name, place in victims.items()}
         text = msgspec.json.encode(Order(number=self._number, victims=named, action=action))
         (self.orders / "new").write_bytes(text)
         os.replace(self.orders / "new", self.orders / "order")
-        for victim, place in named.items():
-            path = done_path(self.orders, self._number, victim)
-            wait_for(f"{victim} to come to {place!r}: {self._describe()}", path.exists)
-            if victim != NEWCOMER and action in ("kill", "devour"):
-                self.ended[victim] = -signal.SIGKILL
+        came = [self._await_victim(victim, place) for victim, place in named.items()]
+        if action in ("kill", "devour"):
+            self.ended.update(dict.fromkeys(came, -signal.SIGKILL))
         self._grant()
+        return came
 
-    def kill_from_outside(self, workers: Iterable[str]) -> None:
-        for worker in workers:
-            os.kill(self.world.pid(worker), signal.SIGKILL)
+    def _await_victim(self, victim: str, place: str) -> str:
+        path = done_path(self.orders, self._number, victim)
+        wait_for(f"{victim} to come to {place!r}: {self._describe()}", path.exists)
+        return path.read_text()
+
+    def kill_some(self, generator: random.Random) -> None:
+        """Kill living workers from outside, chosen at random, so that one that holds the state is left."""
+        view = self.view()
+        for worker in choose_victims(view, self.ended, generator):
+            os.kill(view.members[worker].pid, signal.SIGKILL)
             self.ended[worker] = -signal.SIGKILL
         self._grant()
+
+    def wake(self, worker: str) -> None:
+        """Let a frozen worker go on."""
+        os.kill(self.world.pid(worker), signal.SIGCONT)
+
+    def await_generation_without(self, worker: str) -> None:
+        """Wait until a generation is committed that goes on without a worker."""
+
+        def formed() -> bool:
+            current = self.view().current
+            return current is not None and worker not in current.peers
+
+        wait_for(f"a generation without {worker}: {self._describe()}", formed)
 
     def _grant(self) -> None:
         (self.orders / "granted").touch()
@@ -152,15 +180,16 @@ def _time(event: Any) -> float:
     return event.at_s
 
 
-def choose_victims(view: JobView, generator: random.Random) -> Sequence[WorkerId]:
+def choose_victims(view: JobView, dead: Collection[str], generator: random.Random) -> Sequence[WorkerId]:
     """Return some living workers at random, so that one that certainly holds the job's state is left."""
     current = view.current
-    assert current is not None
-    seated = [m.worker for m in current.members if view.alive(m.worker)]
-    # Between a commit and the entry of all, the state may lie with any of those that enter.
-    sure = [w for w in seated if view.members[w].generation == current.generation]
-    if not sure or current.mode is Mode.START and not view.settled:
+    living = [w for w in view.members if view.alive(w) and w not in dead]
+    if current is None or (current.mode is Mode.START and not view.settled):
+        return ()
+    # Between a commit and the entry of all, the state may lie with any of those that are to enter.
+    sure = [w for w in living if current.member(w) and view.members[w].generation == current.generation]
+    if not sure:
         return ()
     spared = generator.choice(sure)
-    others = [w for w, m in view.members.items() if w != spared and view.alive(w)]
+    others = [w for w in living if w != spared]
     return generator.sample(others, min(len(others), generator.choice((1, 1, 1, 2))))
