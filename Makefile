@@ -33,6 +33,7 @@ bench: $(STAMP)
 
 soak: $(STAMP)
 	$(BIN)/python -m tests.simulation.run --seeds 100000
+	ELASTANE_TEST_KILLS=200 $(BIN)/pytest tests/process/test_kills.py
 
 format: $(STAMP)
 	$(BIN)/ruff format .

@@ -1,7 +1,7 @@
 """Places in a worker's life at which a test lets it die, freeze, hang or fail; imported by `kill_script`.
 
 The test writes an order into a file; whoever it names carries it out at the named place. The places inside
-the product are reached by wrapping its functions here, in the worker's process: the product knows nothing of it.
+the product are reached by wrapping its functions here, in the worker's process: it knows nothing of it.
 """
 
 import ctypes

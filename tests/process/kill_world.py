@@ -101,7 +101,7 @@ class KillJob:
         return last_step(self.world)
 
     def role(self, name: str) -> str:
-        """Return the worker that is "leader", "main" or "other" (neither) now; any other name is one already."""
+        """Return who is "leader", "main" or "other" (neither) now; any other name is a worker already."""
         view = self.view()
         assert view.current is not None
         members = [m.worker for m in view.current.members]

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import typer
 
-from elastane.cli import act, doctor, look, run, stop
+from elastane.cli import act, chaos, doctor, look, run, stop
 from elastane.cli.exits import Exit, compute_exit, describe_error
 from elastane.cli.output import Output
 from elastane.cli.torchrun import translate_torchrun
@@ -62,6 +62,7 @@ def make_app(called: str | None = None) -> typer.Typer:
     app.command()(act.evict)
     app.command()(stop.stop)
     app.command()(run.resume)
+    app.command()(chaos.chaos)
     app.command()(doctor.doctor)
     for name, heavy in HEAVY_COMMANDS.items():
         if importlib.util.find_spec(heavy.module) is not None:

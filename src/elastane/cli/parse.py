@@ -1,4 +1,4 @@
-"""Read the small notations of the command line: numbers of workers and changes of them."""
+"""Read the small notations of the command line: numbers of workers, changes of them, durations."""
 
 import re
 from dataclasses import dataclass
@@ -50,6 +50,22 @@ class ScaleBy:
     """Ask for more (or, below 0, fewer) workers than are wanted now."""
 
     workers: int
+
+
+_UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def parse_duration(text: str) -> float:
+    """Read `5s`, `500ms`, `2m`, `1h` or a bare number of seconds; return seconds.
+
+    Raises:
+        ConfigError: the text is none of them, or no time at all.
+    """
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h)?", text.strip(), flags=re.ASCII)
+    seconds = float(match[1]) * _UNITS_S[match[2] or "s"] if match else 0.0
+    if seconds <= 0:
+        raise ConfigError(f"{text!r} is no time; write 5s, 500ms, 2m or 1h")
+    return seconds
 
 
 def parse_scale(text: str) -> ScaleTo | ScaleBy:

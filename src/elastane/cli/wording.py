@@ -168,6 +168,9 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "preloaded": lambda fields: "the prepared process is ready: workers start from it",
     "stop_requested": lambda fields: f"asks all workers to stop and save, within {fields['grace_s']:g} s",
     "store_trouble": lambda fields: f"the store cannot be used{_because(fields, 'error')}",
+    "drill": lambda fields: (
+        f"a drill {'kills' if fields['harm'] == 'kill' else 'freezes'} {fields['worker']}{_because(fields)}"
+    ),
     "proposed": _proposed,
     "committed": _committed,
     "switched": _switched,

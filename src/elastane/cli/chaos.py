@@ -1,0 +1,279 @@
+"""The command that harms a running job on purpose and reports what came of it.
+
+Whom it may harm is decided in `core/drills.py`, whose process that is found in `agent/strike.py`, and what it
+did is read from the job's own log by `observe/drills.py`. This module owns the clock, the dice and Ctrl-C.
+"""
+
+import random
+import secrets
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+from typing import Annotated
+
+import typer
+
+from elastane.agent.strike import Mark, find_worker_process
+from elastane.cli.drill_report import render_report, summarise_report
+from elastane.cli.exits import Exit
+from elastane.cli.home import open_home, resolve_home
+from elastane.cli.options import HomeOption, JobArgument, JsonOption
+from elastane.cli.output import Output
+from elastane.cli.parse import parse_duration
+from elastane.cli.serve import load_launch
+from elastane.cli.watch import EventTail
+from elastane.cli.wording import format_duration
+from elastane.core.drills import Harm, Spared, Target, choose_target, find_safe_holders
+from elastane.core.view import JobView
+from elastane.jobs.registry import find_job
+from elastane.jobs.requests import read_picture
+from elastane.model.errors import JobStateError
+from elastane.model.ids import WorkerId
+from elastane.model.records import JobInfo
+from elastane.observe.drills import Drill, find_next_commit, find_workers_back, judge_drills
+from elastane.observe.events import Event, EventLog
+from elastane.observe.metrics import MetricsRecord, MetricsTail
+from elastane.store.base import Store
+
+LOOK_S = 0.05
+"""Time between two looks: a recovery takes some 40 ms, and the report is read from the log afterwards."""
+FREEZE_FACTOR = 1.5
+"""A frozen worker is let go on after so many leases: by then all others have given it up."""
+SETTLE_S = 20.0
+"""How long the last drill may take, beside the lease: a cold start on a busy machine takes 15 s."""
+KEPT_METRICS = 200
+"""Steps before the first drill that are read: enough for the time of a step."""
+
+
+@dataclass(kw_only=True)
+class Session:
+    """Hold a series of drills on one job."""
+
+    store: Store
+    info: JobInfo
+    lease_s: float
+    harm: Harm
+    generator: random.Random
+    out: Output
+    risk_all: bool
+    interrupted: bool = False
+    drills: list[Drill] = field(default_factory=list)
+    spared: list[str] = field(default_factory=list)
+    metrics: list[MetricsRecord] = field(default_factory=list)
+    events: list[Event] = field(default_factory=list)
+    frozen: list[tuple[float, Mark]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        directory = Path(self.info.directory)
+        self._new_metrics = MetricsTail(directory, last=KEPT_METRICS)
+        self._new_events = EventTail(directory)
+        self._log = EventLog(directory, "chaos")
+
+    # --- looking -------------------------------------------------------------------------------------
+
+    def look(self) -> JobView:
+        """Read what is new; wake whoever was frozen long enough; return the job as it is."""
+        self.metrics += self._new_metrics.poll()
+        self.events += self._new_events.poll()
+        self._wake_frozen(time.monotonic())
+        return read_picture(self.store, self.info.job).view
+
+    @property
+    def harmed(self) -> frozenset[WorkerId]:
+        """Return all workers that were harmed so far."""
+        return frozenset(drill.target.worker for drill in self.drills)
+
+    def is_over(self) -> bool:
+        """Tell whether the job has shown what the last drill did to it."""
+        if not self.drills:
+            return True
+        last = self.drills[-1]
+        after = [event for event in self.events if event.at_s >= last.at_s]
+        answered = find_next_commit(last, self.metrics) is not None
+        return answered and find_workers_back(last, after) is not None
+
+    # --- harming -------------------------------------------------------------------------------------
+
+    def strike(self) -> None:
+        """Harm one worker, if one may be harmed now."""
+        view = self.look()
+        if view.status.phase.ended:
+            return
+        marks = self._find_marks(view)
+        try:
+            choice = choose_target(view, marks, self.harmed, self.generator.random(), risk_all=self.risk_all)
+            if isinstance(choice, Spared):
+                self._spare(choice.reason)
+            else:
+                self._harm(choice, marks)
+        finally:
+            for mark in marks.values():
+                mark.release()
+
+    def _find_marks(self, view: JobView) -> dict[WorkerId, Mark]:
+        found = {
+            worker: find_worker_process(Path(self.info.directory), worker, record.pid)
+            for worker, record in view.members.items()
+            if view.alive(worker)
+        }
+        return {worker: mark for worker, mark in found.items() if mark is not None}
+
+    def _harm(self, target: Target, marks: dict[WorkerId, Mark]) -> None:
+        mark = marks[target.worker]
+        at_s = time.time()
+        number = signal.SIGKILL if self.harm is Harm.KILL else signal.SIGSTOP
+        if not mark.signal(number):
+            self._spare(f"{target.worker} ended by itself at this moment")
+            return
+        if self.harm is Harm.FREEZE:
+            self.frozen.append((time.monotonic() + self.lease_s * FREEZE_FACTOR, marks.pop(target.worker)))
+        drill = Drill(number=len(self.drills) + 1, harm=self.harm, at_s=at_s, target=target)
+        self.drills.append(drill)
+        self._log.append("drill", worker=target.worker, harm=self.harm.value, reason="asked for by a person")
+        verb = "killed" if self.harm is Harm.KILL else "froze"
+        self.out.remark(f"{drill.number}: {verb} {describe_target(target)}")
+
+    def _spare(self, reason: str) -> None:
+        self.spared.append(reason)
+        self.out.remark(f"nobody harmed: {reason}")
+
+    def _wake_frozen(self, now_s: float) -> None:
+        for _, mark in [entry for entry in self.frozen if entry[0] <= now_s]:
+            mark.signal(signal.SIGCONT)
+            mark.release()
+        self.frozen = [entry for entry in self.frozen if entry[0] > now_s]
+
+    def close(self) -> None:
+        """Let everybody who is frozen go on, and close the log."""
+        self._wake_frozen(float("inf"))
+        self._log.close()
+
+
+def chaos(
+    job: JobArgument,
+    *,
+    kill_every: Annotated[
+        str, typer.Option("--kill-every", metavar="TIME", help="Time between two drills: 5s, 500ms, 1m.")
+    ] = "5s",
+    duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to go on.")] = "60s",
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Freeze workers for longer than their lease, not kill them.")
+    ] = False,
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Choose the same workers as the drill that named this seed.")
+    ] = None,
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Harm also the only worker that holds the training state.")
+    ] = False,
+    home: HomeOption = None,
+    as_json: JsonOption = False,
+) -> int:
+    """Kill or freeze workers of your own job at random, and report what that did to it.
+
+    The job should train on without losing a step. Ctrl-C ends the drills and reports.
+    """
+    out = Output(as_json=as_json)
+    every_s, for_s = parse_duration(kill_every), parse_duration(duration)
+    number = secrets.randbelow(1_000_000) if seed is None else seed
+    with open_home(resolve_home(home)) as store:
+        info = find_job(store, job)
+        session = Session(
+            store=store,
+            info=info,
+            lease_s=load_launch(info).lease_s,
+            harm=Harm.FREEZE if freeze else Harm.KILL,
+            generator=random.Random(number),
+            out=out,
+            risk_all=yes,
+        )
+        try:
+            check_drillable(info, session.look(), risk_all=yes)
+            out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
+            with _interruptible(session):
+                run_drills(session, every_s, for_s)
+            report = judge_drills(session.drills, session.metrics, session.events)
+        finally:
+            session.close()
+    data = summarise_report(info, number, session.harm, session.spared, report)
+    out.show(data, render_report(report, session.spared))
+    return Exit.DONE if report.harmless else Exit.FAILED
+
+
+def check_drillable(info: JobInfo, view: JobView, *, risk_all: bool) -> None:
+    """Raise JobStateError unless a job may be harmed; the message says what to do."""
+    phase = view.status.phase
+    if phase.ended:
+        raise JobStateError(f"job {info.job} has ended: {phase.value}; start one, and let the drills begin")
+    if view.current is None:
+        raise JobStateError(f"job {info.job} has not begun to train; try again when it does")
+    if view.spec.stop:
+        raise JobStateError(f"job {info.job} is about to stop")
+    pids = {w: m.pid for w, m in view.members.items() if view.alive(w)}
+    here = [w for w, pid in pids.items() if _runs_here(info, w, pid)]
+    if not here:
+        nodes = ", ".join(sorted({m.node for m in view.members.values()})) or "nowhere"
+        raise JobStateError(
+            f"no worker of job {info.job} runs on this machine as this user (they run on {nodes}); "
+            "give the command there"
+        )
+    if len(find_safe_holders(view)) < 2 and max(len(pids), view.spec.wanted) < 2 and not risk_all:
+        raise JobStateError(
+            f"{here[0]} alone holds the training state of job {info.job}: what is not saved would be lost; "
+            f"add a worker (`elastane scale {info.job} 2`), or give --yes"
+        )
+
+
+def _runs_here(info: JobInfo, worker: WorkerId, pid: int) -> bool:
+    mark = find_worker_process(Path(info.directory), worker, pid)
+    if mark is None:
+        return False
+    mark.release()
+    return True
+
+
+def run_drills(session: Session, every_s: float, for_s: float) -> None:
+    """Strike again and again until the time is up, the job has ended or somebody interrupts; then watch."""
+    now_s = time.monotonic()
+    end_s = now_s + for_s
+    next_s = now_s + min(every_s, for_s) / 2  # the first one soon, so that short series hold one
+    while not session.interrupted and now_s < end_s:
+        if session.look().status.phase.ended:
+            return
+        if now_s >= next_s:
+            session.strike()
+            next_s += every_s
+        time.sleep(LOOK_S)
+        now_s = time.monotonic()
+    deadline_s = now_s + session.lease_s * FREEZE_FACTOR + SETTLE_S
+    while not session.is_over() and time.monotonic() < deadline_s:
+        if session.look().status.phase.ended:
+            break
+        time.sleep(LOOK_S)
+    session.look()
+
+
+def describe_target(target: Target) -> str:
+    """Say who was harmed, and what it was to its job."""
+    roles = [name for name, holds in (("leader", target.leader), ("main worker", target.main)) if holds]
+    change = ["while workers changed"] if target.changing else []
+    return ", ".join([f"{target.worker} ({', '.join([*roles, target.phase])})", *change])
+
+
+@contextmanager
+def _interruptible(session: Session) -> Iterator[None]:
+    """Let the first Ctrl-C end the drills; the second one ends the command."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if session.interrupted:
+            raise KeyboardInterrupt
+        session.interrupted = True
+
+    before = signal.signal(signal.SIGINT, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
