@@ -111,7 +111,8 @@ class Agent:
             WorkerProcess(worker=worker, device=device, started_at_s=self.world.loop.now_s, last_phase=phase)
         )
         self._adopted.add(worker)
-        if not self.world.workers[worker].process.alive:
+        found = self.world.workers.get(worker)  # None if the agent died before it could start it
+        if found is None or not found.process.alive:
             self._exited.append((worker, None))
 
     def _turn(self) -> Generator[Any, Any, float]:

@@ -6,7 +6,7 @@ from elastane.core.data_order import DataOrder
 from elastane.core.gate import ProposalId
 from elastane.core.view import JobView
 from elastane.model.ids import WorkerId
-from elastane.model.records import JobPhase
+from elastane.model.records import JobPhase, Recovery
 from elastane.model.topology import Mode, Topology
 
 from .worker import Part, State, StepRecord, compute_next
@@ -39,6 +39,7 @@ class Checker:
         self.newest_step = -1
         self.progress_at_s = 0.0
         self._before: JobView | None = None
+        self._saved_at_loss = 0
 
     def fail(self, invariant: str, text: str) -> None:
         """Say that an invariant is broken."""
@@ -64,6 +65,8 @@ class Checker:
             )
         if view.current is not None and view.current != before.current:
             self._check_generation(before.current, view.current, view)
+        if view.is_lost and not before.is_lost:
+            self._saved_at_loss = self.world.saved.step if self.world.saved is not None else 0
         if view.status.phase is JobPhase.FAILED is not before.status.phase:
             # Who has left with an earlier generation is on its way out, and nobody counts on it.
             counted_on = view.current.peers if view.current is not None else ()
@@ -81,7 +84,9 @@ class Checker:
             owned = [v for m in new.members for v in range(*m.vranks)]
             whole = list(range(self.world.virtual_workers))
             self._check(owned == whole, "I3", f"generation {new.generation} places {owned}")
-        if new.mode is Mode.START:
+        if new.mode is Mode.RESTORE:
+            self._check_restored(new)
+        if new.mode.begins:
             self._begin_reference(new)
         step = new.switch_step or 0
         for worker in self._holders(view):
@@ -93,18 +98,37 @@ class Checker:
                 f"generation {new.generation} begins at {step}, {worker} stands at {gate.committed}",
             )
 
+    def _check_restored(self, new: Topology) -> None:
+        """Check that a job that everybody was lost of goes on from the newest checkpoint."""
+        step = new.switch_step or 0
+        # A worker that was frozen for longer than its lease may have completed a later one meanwhile.
+        newest = self.world.saved.step if self.world.saved is not None else 0
+        right = self._saved_at_loss <= step <= newest
+        self._check(right, "I10", f"{new.generation} begins at {step}, saved was {self._saved_at_loss}")
+        state = self.world.workers[new.suppliers[0]].state
+        known = step == 0 or state in self.world.checkpoints
+        self._check(known, "I10", f"{new.suppliers[0]} begins with {state}, which nobody has saved")
+        if self.reference.get(step) != state.digest:
+            # Nobody says that scripts are seeded: who finds no checkpoint begins another history.
+            self.commits = {s: commits for s, commits in self.commits.items() if s < step}
+            self.reference = self._compute_history(state)
+        self.newest_step = step - 1
+
     def _begin_reference(self, start: Topology) -> None:
         state = self.world.workers[start.suppliers[0]].state
         if not self.commits:
-            self.reference = {}
-            self.reference[state.step] = state.digest
-            order = tuple(range(self.world.virtual_workers))
-            for _ in range(self.world.total_steps):
-                state = compute_next(state, order)
-                self.reference[state.step] = state.digest
+            self.reference = self._compute_history(state)
         self._check(
             self.reference[state.step] == state.digest or state.step == self.world.total_steps, "I4", "start"
         )
+
+    def _compute_history(self, state: State) -> dict[int, bytes]:
+        history = {state.step: state.digest}
+        order = tuple(range(self.world.virtual_workers))
+        for _ in range(self.world.total_steps):
+            state = compute_next(state, order)
+            history[state.step] = state.digest
+        return history
 
     def _holders(self, view: JobView) -> list[WorkerId]:
         """Return the workers that hold the job's state and that nobody has given up."""
@@ -173,6 +197,10 @@ class Checker:
         """Check the shares of the state that a newcomer is sent."""
         self._check(len(states) == 1, "I4", f"{worker} is sent {states} for {topology.generation}")
 
+    def is_history(self, state: State) -> bool:
+        """Tell whether a state is one that the job has come through; not so one of before it began anew."""
+        return self.reference.get(state.step) == state.digest
+
     def saved(self, worker: WorkerId, state: State) -> None:
         """Check the state that is saved of a job that stops."""
         view = self.world.storage.newest
@@ -186,6 +214,8 @@ class Checker:
         view = self.world.storage.newest
         gate = self.world.workers[worker].standing.gate
         if not gate.has_state or view is None or view.status.phase.ended:
+            return
+        if worker in view.dismissed and view.spec.recovery is Recovery.CHECKPOINT:
             return
         others = [x.standing.gate for w, x in self.world.workers.items() if w != worker]
         took_over = any(o.has_state and o.generation >= gate.generation for o in others)

@@ -157,6 +157,21 @@ def kill(world: "World") -> None:
         world.end_process(victim, -9)
 
 
+def kill_all(world: "World") -> None:
+    """Kill all workers at once."""
+    if world.weather.spare_one and world.rng.random() < 0.5:
+        return
+    for worker in [w for w, x in world.workers.items() if x.process.alive]:
+        world.end_process(worker, -9)
+
+
+def kill_most(world: "World") -> None:
+    """Kill whoever holds the state, one shortly after the other."""
+    holders = [w for w, x in world.workers.items() if x.process.alive and x.standing.gate.has_state]
+    for worker in holders:
+        world.loop.call_after(world.rng.random() * 0.2, lambda w=worker: world.end_process(w, -9))
+
+
 def freeze(world: "World") -> None:
     """Stop a worker for less or more than its lease."""
     victim = _pick_victim(world)
@@ -258,6 +273,8 @@ REQUESTS: tuple[tuple[Deed, int], ...] = (
 )
 MISHAPS: tuple[tuple[Deed, int], ...] = (
     (kill, 6),
+    (kill_all, 2),
+    (kill_most, 2),
     (freeze, 4),
     (cut_from_store, 3),
     (cut_pair, 3),

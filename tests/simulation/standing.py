@@ -47,10 +47,15 @@ class Standing:
 
     # --- for the training activity ------------------------------------------------------------------
 
-    def announce_ready(self, virtual_workers: int, committed: int) -> None:
+    def announce_ready(self, virtual_workers: int, committed: int, restored_after: int) -> None:
         self.gate.committed = committed
         self.local = replace(self.local, ready=True)
-        self._note(phase=WorkerPhase.READY, virtual_workers=virtual_workers, committed_step=committed)
+        self._note(
+            phase=WorkerPhase.READY,
+            virtual_workers=virtual_workers,
+            committed_step=committed,
+            restored_after=restored_after,
+        )
         self._wake.fire()
 
     def ask(self, step: int) -> Topology | Wait | None:

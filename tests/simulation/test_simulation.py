@@ -17,7 +17,7 @@ from elastane.model.ids import WorkerId
 from elastane.model.records import Connected, Leave, Promised
 from elastane.model.topology import Mode
 
-from .faults import leave, lie_in_wait, scale, stop
+from .faults import kill_most, leave, lie_in_wait, scale, stop
 from .run import describe_failure, run_seed, run_seeds
 from .worker import Fate
 from .world import Rules, World
@@ -126,6 +126,30 @@ class SeatsTheUnconnected(Rules):
         return super().decide(view, sight)
 
 
+class TakesAnybody(Rules):
+    """Begin anew, when everybody was lost, with workers that have not loaded the newest checkpoint."""
+
+    def decide(self, view: JobView, sight: Sight) -> Decision:
+        current = view.current
+        if current is not None and view.is_lost:
+            members = {w: _restored(m, current.generation) for w, m in view.members.items()}
+            view = replace(view, members=members)
+        return super().decide(view, sight)
+
+    def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
+        current = view.current
+        if current is not None and view.is_lost:
+            members = {w: _restored(m, current.generation) for w, m in view.members.items()}
+            view = replace(view, members=members)
+        return super().react(view, local, gate)
+
+
+def _restored(member: object, generation: int) -> object:
+    from msgspec import structs
+
+    return structs.replace(member, restored_after=generation)
+
+
 def _entered(member: object, generation: int) -> object:
     from msgspec import structs
 
@@ -176,7 +200,13 @@ def crash_newcomers(world: World) -> None:
     world.fates = {WorkerId(f"w{number}"): crash for number in range(2, 20, 2)}
 
 
-HARD_TIMES = (cut_at_the_end, cut_at_a_stop, see_late, ask_much, crash_newcomers)
+def lose_everybody(world: World) -> None:
+    """Let everybody be killed again and again while others come and go."""
+    world.checkpoint_every, world.checkpoint_s = 5, 0.1
+    world.deeds = [(1.5 * number, deed) for number in range(2, 20) for deed in (scale, kill_most)]
+
+
+HARD_TIMES = (lose_everybody, cut_at_the_end, cut_at_a_stop, see_late, ask_much, crash_newcomers)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +219,7 @@ HARD_TIMES = (cut_at_the_end, cut_at_a_stop, see_late, ask_much, crash_newcomers
         (Usurper, see_late, {"I4", "I9"}),
         (ImpatientLeader, ask_much, {"I4", "I7"}),
         (SeatsTheUnconnected, keep, {"I8"}),
+        (TakesAnybody, lose_everybody, {"I10"}),
     ],
 )
 def test_the_simulation_notices_broken_rules(

@@ -134,12 +134,14 @@ class Worker:
             yield from self._crash()
         while self.fate.stall_at == "preparing":
             yield 3600.0
-        joining = self.control.view.current is not None
         yield from self.control.call(self._sign)
         yield self.fate.prepare_s / 2
-        if not joining and self.world.saved is not None:
+        view = self.control.view
+        begins = view.current is None or view.is_lost
+        if begins and self.world.saved is not None:
             self.state = self.world.saved
-        self.standing.announce_ready(self.world.virtual_workers, self.state.step)
+        restored_after = view.current.generation if begins and view.current is not None else 0
+        self.standing.announce_ready(self.world.virtual_workers, self.state.step, restored_after)
         if self.fate.crash_at == "ready":
             self.process.loop.call_after(0.3, lambda: self.world.end_process(self.me, 1), self.process)
         yield from self._pass_boundary()
@@ -200,6 +202,8 @@ class Worker:
         self.state = state
         self.standing.end_commit()
         self.world.checker.committed(self.me, record)
+        if seat.members[0].worker == self.me:
+            self.world.write_checkpoint(self.process, self.me, state)
 
     # --- entering a generation ----------------------------------------------------------------------
 
@@ -235,7 +239,7 @@ class Worker:
             if end.broken or any(w in end.lost for w in topology.receivers):
                 raise LinkBrokenError(end.broken or "a receiver closed the connection")
             return
-        if not had_state and topology.mode is not Mode.START:
+        if not had_state and not topology.mode.begins:
             self.state = MIXTURE
         if self.fate.crash_at == "transfer":
             yield world.transfer_s * world.rng.random()

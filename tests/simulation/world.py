@@ -10,7 +10,7 @@ from elastane.core.leader import Decision, LeaderSettings, Sight, decide
 from elastane.core.member import Action, LocalState, may_finish, may_save, react
 from elastane.core.view import JobView, encode
 from elastane.model.ids import DeviceId, NodeId, WorkerId
-from elastane.model.records import JobPhase, JobStatus, Spec
+from elastane.model.records import JobPhase, JobStatus, Recovery, Spec
 from elastane.store.base import DeleteKey, DeletePrefix, Put, Store
 from elastane.store.clock import ManualClock
 
@@ -18,7 +18,7 @@ from .agent import Agent
 from .checker import Checker, ViolationError
 from .fabric import Fabric
 from .faults import Deed, choose_fate, choose_weather, plan_deeds
-from .loop import Loop
+from .loop import Loop, Process
 from .storage import JOB, KEYS, Storage
 from .worker import Fate, State, Worker
 
@@ -91,6 +91,11 @@ class World:
         self.fates: dict[WorkerId, Fate] = {}
         self.workers: dict[WorkerId, Worker] = {}
         self.saved: State | None = None
+        self.checkpoints: set[State] = set()
+        self._disk = Random(f"checkpoints of {seed}")
+        self.checkpoint_every = self._disk.choice((1, 5, 20, 10**9))
+        self.checkpoint_s = self._disk.choice((0.0, 0.5, 5.0))
+        self.recovery = Recovery.CHECKPOINT if self._disk.random() < 0.1 else Recovery.EXACT
         self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
         self.troubled: dict[WorkerId, float] = {}
         self.resumes = False
@@ -124,7 +129,8 @@ class World:
         )
 
     def _begin(self) -> None:
-        self.storage.apply(lambda store: _create(store, Spec(wanted=self.wanted)), "operator")
+        spec = Spec(wanted=self.wanted, recovery=self.recovery)
+        self.storage.apply(lambda store: _create(store, spec), "operator")
         for agent in self.agents.values():
             # The others come a moment after the first.
             late_s = 0.0 if agent is next(iter(self.agents.values())) else self.rng.random() * 2.0
@@ -162,7 +168,7 @@ class World:
         self.ambushes.clear()
         self.heal_store()
         for name, worker in self.workers.items():
-            if worker.fate.stall_at and not worker.standing.gate.generation:
+            if worker.fate.stall_at:
                 self.end_process(name, -9)  # somebody looks after a worker that hangs
             worker.control.client.cut_until_s = min(worker.control.client.cut_until_s, self.loop.now_s)
 
@@ -263,11 +269,25 @@ class World:
         sizes = [self.rng.randint(2, 5)] if count == 1 else [self.rng.randint(1, 3) for _ in range(count)]
         return {NodeId(f"n{number}"): devices for number, devices in enumerate(sizes)}
 
+    def write_checkpoint(self, process: Process, worker: WorkerId, state: State) -> None:
+        """Write a checkpoint in the background if one is due; if its writer dies it comes to nothing."""
+        if state.step % self.checkpoint_every:
+            return
+
+        def keep() -> None:
+            if self.checker.is_history(state) and (self.saved is None or self.saved.step < state.step):
+                self.note(worker, f"has written the checkpoint of step {state.step}")
+                self.saved = state
+                self.checkpoints.add(state)
+
+        self.loop.call_after(self._disk.random() * self.checkpoint_s, keep, process)
+
     def save(self, worker: WorkerId, state: State) -> None:
         """Keep the state of a job that stops."""
         self.note(worker, f"saves the state of step {state.step}")
         self.checker.saved(worker, state)
         self.saved = state
+        self.checkpoints.add(state)
 
 
 def _begin(agent: Agent) -> Callable[[], None]:
@@ -286,7 +306,7 @@ def _create(store: Store, spec: Spec) -> None:
 def _reopen(store: Store, spec: Spec, generations: int) -> None:
     """Do as `agent/jobs.py` does."""
     status = JobStatus(phase=JobPhase.STARTING, earlier_generations=generations)
-    again = Spec(wanted=spec.wanted, minimum=spec.minimum)
+    again = Spec(wanted=spec.wanted, minimum=spec.minimum, recovery=spec.recovery)
     leftovers = ("acks/", "exits/", "dismissed/", "members/", "topology/", "rendezvous/", "rosters/")
     store.transact(
         puts=[Put(key=KEYS.spec, value=encode(again)), Put(key=KEYS.status, value=encode(status))],

@@ -32,7 +32,7 @@ def plan_change(view: JobView) -> Change | str | None:
     current = view.current
     if current is None:
         return _plan_start(view)
-    trouble = _trouble(view, current)
+    trouble = find_trouble(view, current)
     if trouble:
         return _plan_recovery(view, current, trouble)
     if current.mode is Mode.STOP or not view.settled:
@@ -76,7 +76,7 @@ def _plan_start(view: JobView) -> Change | str | None:
     )
 
 
-def _trouble(view: JobView, current: Topology) -> str:
+def find_trouble(view: JobView, current: Topology) -> str:
     """Say what is wrong with the present generation; "" if nothing is.
 
     A leaver goes only when all members have entered: one that is gone before was lost, and with it what
@@ -101,14 +101,30 @@ def _obituary(view: JobView, worker: WorkerId) -> str:
     return f"{worker} (no sign of life for the length of its lease)"
 
 
-def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | str:
+def _plan_restore(view: JobView, current: Topology, trouble: str) -> Change | str | None:
+    """Begin anew, when nobody is left, with those that have loaded the newest checkpoint since."""
+    if view.spec.stop or current.mode is Mode.STOP:
+        return f"{trouble}, and no worker that holds the job's state is left"
+    ready = sorted(ready_newcomers(view, current), key=lambda w: not view.has_restored(w))
+    members = ready[: compute_needed(view)]
+    if not members or not view.has_restored(members[0]):
+        return None
+    return Change(
+        mode=Mode.RESTORE,
+        members=_place(view, members),
+        joining=tuple(members),
+        reason=f"{trouble}, and nobody is left that holds the job's state: on from the newest checkpoint",
+    )
+
+
+def _plan_recovery(view: JobView, current: Topology, trouble: str) -> Change | str | None:
     survivors = [m.worker for m in current.members if view.alive(m.worker)]
     # Leavers of a change that never reached its switch step may be the only ones that hold the state.
     leavers = [w for w in current.leaving if view.alive(w)]
     if not survivors:
         survivors, leavers = leavers, []
     if not survivors:
-        return f"{trouble}, and no worker that holds the job's state is left"
+        return _plan_restore(view, current, trouble)
     room = compute_needed(view) - len(survivors)
     spares = ready_newcomers(view, current)[: max(0, room)]
     # A step needs all members: while one has not entered a start, none was taken, and whoever is left may

@@ -17,7 +17,7 @@ from math import ceil
 
 from msgspec import structs
 
-from elastane.core.desired import Change, plan_change, ready_newcomers
+from elastane.core.desired import Change, find_trouble, plan_change, ready_newcomers
 from elastane.core.gate import ProposalId
 from elastane.core.view import JobView, compute_needed, encode
 from elastane.model.ids import JobId, WorkerId
@@ -28,6 +28,7 @@ from elastane.model.records import (
     JobKeys,
     JobPhase,
     Promised,
+    Recovery,
     Refused,
     WorkerPhase,
 )
@@ -113,6 +114,10 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
     keys = JobKeys(job)
     if view.status.phase.ended:
         return NOTHING
+    return _go_back(keys, view) or _close_difference(keys, view, sight, settings)
+
+
+def _close_difference(keys: JobKeys, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
     change = plan_change(view)
     if view.proposal is not None:
         return _pursue(keys, view, view.proposal, change, sight, settings)
@@ -126,21 +131,48 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
     return _propose(keys, view, change)
 
 
+def _go_back(keys: JobKeys, view: JobView) -> Decision | None:
+    """Dismiss whoever could not take part in a restart from the newest checkpoint; None if there is nobody.
+
+    With `Recovery.CHECKPOINT` these are all that have not been lost. If everybody was, they are the newcomers
+    that were to be sent the state: those that begin from now on load the checkpoint.
+    """
+    current = view.current
+    if current is None:
+        return None
+    living = [w for w in current.peers if view.alive(w)]
+    stopping = view.spec.stop or current.mode is Mode.STOP
+    if not living and not stopping:
+        newcomers = ready_newcomers(view, current)
+        why = "everybody that could have sent this worker the job's state was lost"
+        return None if any(map(view.has_restored, newcomers)) else _send_away(keys, view, newcomers, why)
+    # At the end of training nothing is worth repeating; and in a start nothing has been trained yet.
+    finished = any(view.members[w].phase is WorkerPhase.FINISHED for w in living)
+    exact = view.spec.recovery is Recovery.EXACT or finished or stopping
+    starting = current.mode is Mode.START and not view.settled
+    trouble = "" if exact or starting else find_trouble(view, current)
+    return _send_away(keys, view, living if trouble else [], f"{trouble}: all go back to a checkpoint")
+
+
+def _send_away(keys: JobKeys, view: JobView, workers: list[WorkerId], why: str) -> Decision | None:
+    if not workers:
+        return None
+    return Decision(
+        puts={keys.dismissal(w): encode(Dismissal(reason=why)) for w in workers},
+        deletes=(keys.proposal, keys.acks) if view.proposal else (),
+        event="dismissed",
+        reason=why,
+        fields={"workers": workers},
+    )
+
+
 def _dismiss_surplus(keys: JobKeys, view: JobView) -> Decision:
     """Send away who became ready when fewer workers were wanted than had been started for."""
     current = view.current
     if current is None or current.mode is Mode.STOP or not view.settled:
         return NOTHING
-    surplus = ready_newcomers(view, current)
-    if not surplus:
-        return NOTHING
     reason = f"{compute_needed(view)} workers are wanted, and so many train"
-    return Decision(
-        puts={keys.dismissal(w): encode(Dismissal(reason=reason)) for w in surplus},
-        event="dismissed",
-        reason=reason,
-        fields={"workers": surplus},
-    )
+    return _send_away(keys, view, ready_newcomers(view, current), reason) or NOTHING
 
 
 def _rest_until_s(sight: Sight) -> float:
@@ -213,7 +245,7 @@ def _end(keys: JobKeys, view: JobView, phase: JobPhase, why: str) -> Decision:
 
 def _worth_waiting(view: JobView, change: Change, sight: Sight, settings: LeaderSettings) -> float | None:
     """Return until when it pays to wait for more workers before proposing `change`; None = not at all."""
-    repairs = view.current is not None and change.mode.repairs
+    repairs = view.current is not None and change.mode in (Mode.START, Mode.RECOVERY)
     if repairs or change.mode is Mode.STOP or not change.joining:
         return None
     wanted = compute_needed(view)
@@ -322,17 +354,21 @@ def _withdraw(keys: JobKeys, view: JobView, why: str, puts: Mapping[str, bytes] 
 
 
 def _commit_at_once(keys: JobKeys, view: JobView, proposal: Topology) -> Decision:
-    """Commit a start or a recovery: who is furthest supplies the state to all others."""
+    """Commit a start or a recovery: who is furthest supplies the state to all others.
+
+    If none of them holds it, they make room for others that begin with the newest checkpoint.
+    """
     reached = {
         w: ack.halted_at
         for w, ack in view.acks.items()
         if isinstance(ack, Connected) and ack.halted_at is not None
     }
     if not reached:
-        return _end(keys, view, JobPhase.FAILED, "no worker that holds the job's state is left")
+        why = "no worker that holds the job's state is left"
+        return _send_away(keys, view, list(proposal.peers), why) or NOTHING
     step = max(reached.values())
     suppliers = tuple(w for w in proposal.peers if reached.get(w) == step)
-    if proposal.mode is Mode.START:
+    if proposal.mode.begins:
         suppliers = suppliers[:1]  # they hold the same numbers only once one of them has sent its own
     return _commit(keys, view, proposal, step, suppliers)
 

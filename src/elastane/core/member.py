@@ -157,7 +157,8 @@ def _reason_to_quit(view: JobView, local: LocalState, gate: StepGate) -> Quit | 
     me = local.worker
     phase = view.status.phase
     if me in view.dismissed:
-        return Quit(view.dismissed[me].reason)
+        # A member may be in the middle of a step, in an exchange with somebody who is gone.
+        return Quit(view.dismissed[me].reason, clean=not gate.seated)
     reasons = {
         "the agent has already counted this process as ended": me in view.exits,
         "the lease was lost: the others go on without this worker": local.registered
@@ -249,20 +250,20 @@ def _acknowledge(
         old = view.current
         must_promise = step is not None and old is not None and old.member(local.worker) is not None
         if not must_promise:
-            yield from _acknowledge_link(proposal, name, local, gate)
+            yield from _acknowledge_link(view, proposal, name, local, gate)
         elif not _answered(local, name, step):
             assert step is not None
             yield OfferPromise(name, step)
 
 
 def _acknowledge_link(
-    proposal: Topology, name: ProposalId, local: LocalState, gate: StepGate
+    view: JobView, proposal: Topology, name: ProposalId, local: LocalState, gate: StepGate
 ) -> Iterator[Action]:
     if proposal.mode.repairs and gate.halted:
         if gate.halted_at is not None:
             holds = gate.has_state or proposal.mode is Mode.START
             yield from _once(local, name, Connected(halted_at=gate.halted_at if holds else None))
-    elif proposal.mode is Mode.START:
+    elif proposal.mode is Mode.START or (proposal.mode is Mode.RESTORE and view.has_restored(local.worker)):
         yield from _once(local, name, Connected(halted_at=gate.committed))
     else:
         yield from _once(local, name, Connected())

@@ -56,6 +56,20 @@ class JobView:
         )
 
     @property
+    def is_lost(self) -> bool:
+        """Tell whether the job has trained and nobody is left that could hold its state."""
+        return self.current is not None and not any(self.alive(w) for w in self.current.peers)
+
+    def has_restored(self, worker: WorkerId) -> bool:
+        """Tell whether a worker has loaded the newest checkpoint since the present generation was lost."""
+        record = self.members.get(worker)
+        return (
+            record is not None
+            and self.current is not None
+            and record.restored_after == self.current.generation
+        )
+
+    @property
     def settled(self) -> bool:
         """Tell whether all living members of the current generation (in a stop: leavers) have entered it.
 

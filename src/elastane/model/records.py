@@ -35,6 +35,15 @@ class Leave(StrEnum):
     """At the boundary at which its replacement comes in."""
 
 
+class Recovery(StrEnum):
+    """Say what becomes of a job that has lost a worker."""
+
+    EXACT = "exact"
+    """The others go on from where they are; nothing but the step in flight is repeated."""
+    CHECKPOINT = "checkpoint"
+    """All begin anew from the newest checkpoint (EDL's consistent recovery)."""
+
+
 class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what users and schedulers want of a job. Whoever changes it compares and swaps."""
 
@@ -53,6 +62,7 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     """Leave together at the next boundary and save the state."""
     abort: bool = False
     """End at once; what was not saved is lost."""
+    recovery: Recovery = Recovery.EXACT
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +115,10 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     step_time_s: float = 0.0
     broken: int = 0
     """The newest generation whose link it found broken; 0 = none."""
+    restored_after: int = 0
+    """The generation after whose loss it has loaded the newest checkpoint; 0 = none."""
+    saved_bytes: int = 0
+    """Bytes of the state of a stopping job that it has written so far: who ends workers can see it move."""
 
 
 class Connected(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -29,13 +29,20 @@ class Mode(StrEnum):
     """Scale out, scale in, migrate: all old members enter together at the switch step."""
     RECOVERY = "recovery"
     """Members were lost or cut off: survivors enter from wherever they halted."""
+    RESTORE = "restore"
+    """All that held the state were lost: those that began anew have loaded the newest checkpoint."""
     STOP = "stop"
     """Everybody leaves at the switch step; the first of them that is still there saves the state."""
 
     @property
     def repairs(self) -> bool:
         """Tell whether members enter from wherever they stand, rather than together at a switch step."""
-        return self in (Mode.START, Mode.RECOVERY)
+        return self in (Mode.START, Mode.RECOVERY, Mode.RESTORE)
+
+    @property
+    def begins(self) -> bool:
+        """Tell whether one member brings the state, from wherever, and all others are sent it."""
+        return self in (Mode.START, Mode.RESTORE)
 
 
 class Member(msgspec.Struct, frozen=True, kw_only=True):

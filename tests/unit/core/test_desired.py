@@ -1,5 +1,7 @@
 """Which generation the records ask for."""
 
+from typing import Any
+
 import pytest
 from protocol_records import (
     PREPARING,
@@ -14,7 +16,7 @@ from protocol_records import (
 from elastane.core.desired import Change, plan_change
 from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import WorkerId
-from elastane.model.records import Leave, ModelSignature
+from elastane.model.records import Leave, MemberRecord, ModelSignature
 from elastane.model.topology import Mode, Topology
 
 A, B, C, D = (WorkerId(w) for w in "abcd")
@@ -109,10 +111,36 @@ def test_leavers_go_on_where_no_member_is_left() -> None:
     assert plan_change(picture) == change(Mode.RECOVERY, "b", reason="lost a (killed by signal 9)")
 
 
-def test_a_job_of_which_nobody_holds_the_state_cannot_go_on() -> None:
-    picture = view(record("c", READY), current=AB, exits={**exited("a"), **exited("b")})
-    lost = "lost a (killed by signal 9), b (killed by signal 9)"
-    assert plan_change(picture) == f"{lost}, and no worker that holds the job's state is left"
+def lost_job(*records: MemberRecord, **more: Any) -> JobView:
+    """Return a picture of a job whose two members were killed."""
+    return view(*records, current=AB, exits={**exited("a"), **exited("b")}, **more)
+
+
+ALL_LOST = "lost a (killed by signal 9), b (killed by signal 9)"
+
+
+def test_a_job_that_everybody_was_lost_of_goes_on_with_those_that_have_loaded_a_checkpoint() -> None:
+    late = record("e", READY, restored_after=1)
+    picture = lost_job(record("c", READY), record("d", READY, restored_after=1), late, wanted=2)
+    reason = f"{ALL_LOST}, and nobody is left that holds the job's state: on from the newest checkpoint"
+    assert plan_change(picture) == change(Mode.RESTORE, "d", "e", joining=(D, WorkerId("e")), reason=reason)
+
+
+def test_a_newcomer_without_a_checkpoint_is_sent_it_by_one_that_has_it() -> None:
+    picture = lost_job(record("c", READY), record("d", READY, restored_after=1), wanted=2)
+    planned = plan_change(picture)
+    assert isinstance(planned, Change)
+    assert [m.worker for m in planned.members] == [D, C]
+
+
+@pytest.mark.parametrize("restored_after", [0, 7])
+def test_nobody_begins_without_the_newest_checkpoint(restored_after: int) -> None:
+    assert plan_change(lost_job(record("c", READY, restored_after=restored_after))) is None
+
+
+def test_a_lost_job_that_was_asked_to_stop_ends() -> None:
+    picture = lost_job(record("c", READY, restored_after=1), stop=True)
+    assert plan_change(picture) == f"{ALL_LOST}, and no worker that holds the job's state is left"
 
 
 def test_a_stop_whose_workers_are_all_lost_cannot_go_on() -> None:

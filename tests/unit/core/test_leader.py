@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 from msgspec import structs
 from protocol_records import (
+    FINISHED,
     JOB,
     KEYS,
     PREPARING,
@@ -36,12 +37,14 @@ from elastane.model.records import (
     Failed,
     JobPhase,
     JobStatus,
+    MemberRecord,
     Promised,
+    Recovery,
     Refused,
 )
 from elastane.model.topology import Mode, Topology
 
-A, B, C = (WorkerId(w) for w in "abc")
+A, B, C, D = (WorkerId(w) for w in "abcd")
 SETTINGS = LeaderSettings()
 AB = topology("a", "b")
 STARTING = JobStatus(phase=JobPhase.STARTING, earlier_generations=4)
@@ -353,16 +356,65 @@ def test_at_the_start_one_supplies_the_state() -> None:
     assert decided(picture) == committed(picture, 3, A)
 
 
-def test_a_recovery_in_which_nobody_holds_the_state_ends_the_job() -> None:
-    picture = repairing({A: Connected(), B: Connected()})
-    why = "no worker that holds the job's state is left"
-    status = JobStatus(phase=JobPhase.FAILED, message=why)
-    assert decided(picture) == Decision(
-        puts={KEYS.status: encode(status)},
-        unchanged={KEYS.status: encode(picture.status)},
-        event="failed",
+def sent_away(*names: str, why: str, with_proposal: bool = True) -> Decision:
+    """Return the decision that dismisses these workers."""
+    workers = [WorkerId(name) for name in names]
+    return Decision(
+        puts={KEYS.dismissal(w): encode(Dismissal(reason=why)) for w in workers},
+        deletes=(KEYS.proposal, KEYS.acks) if with_proposal else (),
+        event="dismissed",
         reason=why,
+        fields={"workers": workers},
     )
+
+
+def test_a_recovery_in_which_nobody_holds_the_state_makes_room_for_those_that_load_a_checkpoint() -> None:
+    picture = repairing({A: Connected(), B: Connected()})
+    assert decided(picture) == sent_away("a", "b", why="no worker that holds the job's state is left")
+
+
+def test_newcomers_that_cannot_be_sent_the_state_any_more_are_dismissed() -> None:
+    lost = {**exited("a"), **exited("b")}
+    picture = view(record("c", READY), record("d", PREPARING), current=topology("a", "b"), exits=lost)
+    why = "everybody that could have sent this worker the job's state was lost"
+    assert decided(picture) == sent_away("c", why=why, with_proposal=False)
+
+
+def test_newcomers_stay_if_one_of_them_has_loaded_the_newest_checkpoint() -> None:
+    lost = {**exited("a"), **exited("b")}
+    newcomers = record("c", READY), record("d", READY, restored_after=1)
+    decision = decided(view(*newcomers, current=topology("a", "b"), exits=lost))
+    assert decision.event == "proposed"
+    assert decision.fields["members"] == {D: [0, 2], C: [2, 4]}
+
+
+def test_a_restart_waits_a_moment_for_workers_that_are_about_to_be_ready() -> None:
+    lost = {**exited("a"), **exited("b")}
+    newcomers = record("c", READY, restored_after=1), record("d", PREPARING)
+    picture = view(*newcomers, current=topology("a", "b"), exits=lost)
+    waiting = decided(picture, ready_since_s={C: 99.9})
+    assert (waiting.event, waiting.wake_at_s) == ("", 99.9 + SETTINGS.join_window_s)
+    assert decided(picture, ready_since_s={C: 90.0}).event == "proposed"
+
+
+def test_with_checkpoint_recovery_a_loss_sends_all_back() -> None:
+    picture = view(record("b"), recovery=Recovery.CHECKPOINT, current=topology("a", "b"), exits=exited("a"))
+    why = "lost a (killed by signal 9): all go back to a checkpoint"
+    assert decided(picture) == sent_away("b", why=why, with_proposal=False)
+
+
+@pytest.mark.parametrize(
+    ("members", "current"),
+    [
+        ((record("b", FINISHED),), topology("a", "b")),
+        ((record("b", READY),), topology("a", "b", mode=Mode.START)),
+    ],
+)
+def test_with_checkpoint_recovery_nobody_goes_back_at_the_very_end_or_before_the_first_step(
+    members: tuple[MemberRecord, ...], current: Topology
+) -> None:
+    picture = view(*members, recovery=Recovery.CHECKPOINT, current=current, exits=exited("a"))
+    assert decided(picture).event == "proposed"
 
 
 CONNECTED = {A: Connected(), C: Connected()}

@@ -68,7 +68,8 @@ def status(phase: JobPhase) -> JobStatus:
 @pytest.mark.parametrize(
     ("picture", "standing", "order"),
     [
-        (view(*BOTH, current=ONE, dismissed=dismissed("a")), gate(), Quit("slow")),
+        (view(*BOTH, current=ONE, dismissed=dismissed("a")), gate(), Quit("slow", clean=False)),
+        (view(*BOTH, current=ONE, dismissed=dismissed("a")), StepGate(), Quit("slow")),
         (
             view(*BOTH, current=ONE, exits=exited("a")),
             gate(),
@@ -285,6 +286,7 @@ def test_a_promise_is_offered_until_it_is_answered(acked: object, answers: objec
         (Mode.RECOVERY, StepGate(), Connected()),
         (Mode.START, StepGate(committed=3), Connected(halted_at=3)),
         (Mode.START, gate(halted=True, has_state=False), Connected(halted_at=5)),
+        (Mode.RESTORE, StepGate(committed=3), Connected()),
     ],
 )
 def test_a_repair_is_told_where_the_worker_stands_for_good(
@@ -294,6 +296,14 @@ def test_a_repair_is_told_where_the_worker_stands_for_good(
     picture = view(record("a"), record("b"), current=current, proposal=proposal("a", "b", mode=mode))
     answers = react(picture, replace(HERE, candidate=candidate(), broken=1), standing)
     assert answers == ((Acknowledge(ProposalId(2, 7), ack),) if ack else ())
+
+
+def test_a_worker_that_has_loaded_the_newest_checkpoint_says_so_when_all_begin_anew() -> None:
+    me = record("a", READY, restored_after=1)
+    restart = proposal("a", "c", mode=Mode.RESTORE)
+    picture = view(me, record("c", READY), current=topology("b"), exits=exited("b"), proposal=restart)
+    answers = react(picture, replace(HERE, candidate=candidate()), StepGate(committed=3))
+    assert answers == (Acknowledge(ProposalId(2, 7), Connected(halted_at=3)),)
 
 
 # --- the end ---------------------------------------------------------------------------------------
