@@ -46,18 +46,20 @@ class ElasticSession:
 
     @property
     def joining(self) -> bool:
-        """Tell whether the job trains already."""
-        return self._control.view.current is not None
+        """Tell whether the job trains already, so that others can send this worker its state."""
+        view = self._control.view
+        return view.current is not None and not view.is_lost
 
     def begin(self, training: Training) -> None:
         """Prepare, say ready, and wait until a generation takes this worker in. Raises Left."""
         self._training = training
         state = training.state
-        if not self.joining:
+        view, joining = self._control.view, self.joining
+        if not joining:
             check_worker_count(self._control.view.spec.wanted, self._virtual_workers)
         signature = compute_signature(state, self._virtual_workers)
         check_signature(signature, self._control.agree_on_signature(signature))
-        if self.joining:
+        if joining:
             skipped = training.warm_up()
             if skipped:
                 self._control.events.append("warm_up_skipped", worker=self._me, reason=skipped)
@@ -69,7 +71,8 @@ class ElasticSession:
             )
             state.restore(saved)
         rehearse_transfer(state)
-        self._standing.announce_ready(self._virtual_workers, state.step)
+        lost = view.current.generation if view.current is not None and not joining else 0
+        self._standing.announce_ready(self._virtual_workers, state.step, restored_after=lost)
         self._control.events.append("worker_ready", worker=self._me, step=state.step)
         self.pass_boundary()
 
@@ -184,7 +187,7 @@ class ElasticSession:
             courier.submit(send).wait()
         else:
             # A start may have to begin anew with the state of anybody: it must stay whole until then.
-            in_place = not had_state and topology.mode is not Mode.START
+            in_place = not had_state and not topology.mode.begins
 
             def receive(link: Link) -> None:
                 receive_state(link, state, suppliers=suppliers, in_place=in_place)

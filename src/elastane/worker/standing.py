@@ -61,12 +61,20 @@ class Standing:
 
     # --- for the training thread --------------------------------------------------------------------
 
-    def announce_ready(self, virtual_workers: int, committed: int) -> None:
-        """Say that this worker can take part; `committed` is the step that its own state stands at."""
+    def announce_ready(self, virtual_workers: int, committed: int, *, restored_after: int = 0) -> None:
+        """Say that this worker can take part; `committed` is the step that its own state stands at.
+
+        `restored_after` is the generation whose loss made it load that state from a checkpoint; 0 if none.
+        """
         with self.changed:
             self.gate.committed = committed
             self.local = replace(self.local, ready=True)
-            self._note(phase=WorkerPhase.READY, virtual_workers=virtual_workers, committed_step=committed)
+            self._note(
+                phase=WorkerPhase.READY,
+                virtual_workers=virtual_workers,
+                committed_step=committed,
+                restored_after=restored_after,
+            )
         self._wake()
 
     def await_turn(self, step: int) -> Topology | None:
