@@ -1,10 +1,15 @@
 """The stores that the contract is checked on: each with a clock that the tests move, and many handles."""
 
+import uuid
 from collections.abc import Callable
 from pathlib import Path
 
+from etcd_backend import EtcdHandle, EtcdWorld
+from etcd_server import EtcdServer
+
 from elastane.store.base import LeaseId, Put, Store
 from elastane.store.clock import ManualClock
+from elastane.store.etcd_address import parse_address
 from elastane.store.history import HistoryLimits
 from elastane.store.memory import MemoryStore, MemoryWorld
 from elastane.store.sqlite import SqliteSettings, SqliteStore
@@ -17,6 +22,11 @@ class HookClock(ManualClock):
         super().__init__(now_s=1000.0)
         self.while_asleep: dict[int, Callable[[], object]] = {}
         self.sleeps = 0
+        self.when_moved: Callable[[], object] = lambda: None
+
+    def advance(self, duration_s: float) -> None:
+        super().advance(duration_s)
+        self.when_moved()
 
     def sleep(self, duration_s: float) -> None:
         super().sleep(duration_s)
@@ -34,8 +44,12 @@ class Backend:
 
     def open(self) -> Store:
         handle = self._open_handle()
-        self._handles.append(handle)
+        self.adopt(handle)
         return handle
+
+    def adopt(self, handle: Store) -> None:
+        """Close a handle with the back end."""
+        self._handles.append(handle)
 
     def close(self) -> None:
         for handle in self._handles:
@@ -54,10 +68,20 @@ def make_sqlite(folder: Path, limits: HistoryLimits) -> Backend:
     return Backend(lambda: SqliteStore(folder / "store.db", clock, settings), clock)
 
 
-BACKENDS: dict[str, Callable[[Path, HistoryLimits], Backend]] = {
+def make_etcd(server: EtcdServer, limits: HistoryLimits) -> Backend:
+    clock = HookClock()
+    world = EtcdWorld(parse_address(f"etcd://{server.host}/{uuid.uuid4().hex}?timeout=30", {}), clock, limits)
+    clock.when_moved = world.expire
+    backend = Backend(lambda: EtcdHandle(world), clock)
+    backend.adopt(world.admin)
+    return backend
+
+
+LOCAL_BACKENDS: dict[str, Callable[[Path, HistoryLimits], Backend]] = {
     "memory": make_memory,
     "sqlite": make_sqlite,
 }
+BACKENDS = (*LOCAL_BACKENDS, "etcd")
 
 
 def put(store: Store, key: str, value: bytes = b"", lease: LeaseId | None = None) -> int:

@@ -2,8 +2,11 @@
 
 - sqlite:///absolute/path: a file on a local disk; created, with its folders, if `create` says so
 - memory://name: a store that lives as long as this process; for tests of one process
+- etcd://host:port,host:port/namespace: a real etcd, for many machines; etcds:// with TLS (etcd_address.py)
 """
 
+import importlib.util
+import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +14,7 @@ from pathlib import Path
 from elastane.model.errors import StoreAddressError
 from elastane.store.base import Store
 from elastane.store.clock import Clock, MonotonicClock
+from elastane.store.etcd_address import SCHEMES, hide_credentials, parse_address
 from elastane.store.memory import MemoryStore, MemoryWorld
 from elastane.store.sqlite import SqliteStore
 
@@ -22,15 +26,34 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
     """Open a handle for the calling thread; every thread and every process opens its own.
 
     `clock` is the one by which leases expire, the machine's unless a test brings another; a memory store
-    keeps that of its first handle. Raises StoreAddressError for a URL that names no store, StoreAccessError,
-    StoreFullError or StoreCorruptError if it cannot be used, StoreBusyError if others keep it locked.
+    keeps that of its first handle; etcd has its own. etcd's user and password are taken from the environment
+    if the URL has none: this is the one place below the command line that looks there, because a secret must
+    not travel in records and arguments as URLs do. Raises StoreAddressError for a URL that names no store,
+    StoreAccessError, StoreFullError or StoreCorruptError if it cannot be used, StoreBusyError if others keep
+    it locked, StoreUnreachableError if it does not answer.
     """
     scheme, separator, rest = url.partition("://")
+    if separator and scheme in SCHEMES:
+        return _open_etcd(url)
     opener = _OPENERS.get(scheme) if separator else None
     if opener is None:
-        known = ", ".join(f"{name}://" for name in sorted(_OPENERS))
-        raise StoreAddressError(f"the store URL {url!r} has no known scheme; use one of {known}")
+        known = ", ".join(f"{name}://" for name in sorted([*_OPENERS, *SCHEMES]))
+        raise StoreAddressError(
+            f"the store URL {hide_credentials(url)!r} has no known scheme; use one of {known}"
+        )
     return opener(rest, clock or MonotonicClock(), create)
+
+
+def _open_etcd(url: str) -> Store:
+    address = parse_address(url, os.environ)
+    if importlib.util.find_spec("h11") is None:
+        raise StoreAddressError(
+            f"the store {address.url} needs the package h11, which is not installed; "
+            "pip install 'elastane[etcd]'"
+        )
+    from elastane.store.etcd import EtcdStore  # noqa: PLC0415 - only those who use etcd need what it imports
+
+    return EtcdStore(address)
 
 
 def _open_sqlite(rest: str, clock: Clock, create: bool) -> Store:
