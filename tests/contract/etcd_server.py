@@ -45,7 +45,7 @@ class EtcdServer:
     def __init__(self, folder: Path, *, scheme: str = "http", arguments: Sequence[str] = ()) -> None:
         self.folder = folder
         self.scheme = scheme
-        self.port, self._peer_port = 0, 0
+        self.port, self.peer_port = 0, 0
         self._arguments = arguments
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -61,9 +61,9 @@ class EtcdServer:
     def start(self) -> None:
         for _ in range(STARTS):
             if not self.port:
-                self.port, self._peer_port = find_free_ports(2)
-            self._spawn()
-            if self._is_up():
+                self.port, self.peer_port = find_free_ports(2)
+            self.spawn()
+            if self.is_up():
                 return
             self.kill()
             if not (self.folder / "data" / "member").exists():
@@ -84,14 +84,21 @@ class EtcdServer:
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
         """Stop the process within the block; it goes on afterwards."""
-        self.process.send_signal(signal.SIGSTOP)
+        self.freeze()
         try:
             yield
         finally:
-            self.process.send_signal(signal.SIGCONT)
+            self.thaw()
 
-    def _spawn(self) -> None:
-        url, peer_url = f"{self.scheme}://{self.host}", f"http://127.0.0.1:{self._peer_port}"
+    def freeze(self) -> None:
+        self.process.send_signal(signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        self.process.send_signal(signal.SIGCONT)
+
+    def spawn(self) -> None:
+        """Start the process without waiting for it."""
+        url, peer_url = f"{self.scheme}://{self.host}", f"http://127.0.0.1:{self.peer_port}"
         command = [
             str(find_etcd()),
             *("--data-dir", str(self.folder / "data")),
@@ -105,7 +112,7 @@ class EtcdServer:
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
 
-    def _is_up(self) -> bool:
+    def is_up(self) -> bool:
         """Wait until it takes connections, which it does only once it has a leader."""
         until_s = time.monotonic() + DEADLINE_S
         while self.process.poll() is None and time.monotonic() < until_s:

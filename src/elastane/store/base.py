@@ -164,8 +164,10 @@ class Watch(ABC):
 
     @abstractmethod
     def poll(self) -> list[Event]:
-        """Return the events since the last call, without waiting; an empty list if there are none.
+        """Return the events that have arrived since the last call, without waiting; an empty list if none
+        have.
 
+        On one machine an event has arrived when its transaction is over; across a network a moment later.
         Raises CompactedError if the store no longer has them: read the range again, watch from its revision.
         """
 
@@ -193,7 +195,8 @@ class Watch(ABC):
 class Store(ABC):
     """Be one handle on a store, for one thread of one process.
 
-    All methods raise StoreError or one of its kinds if the store cannot be reached or refuses.
+    All methods raise StoreError or one of its kinds if the store refuses, and StoreUnreachableError, within
+    seconds, if it does not answer; the handle goes on once it does.
     """
 
     @abstractmethod
@@ -210,9 +213,11 @@ class Store(ABC):
     ) -> TransactionResult:
         """Apply all puts and deletes as one revision if all compares hold, else nothing.
 
-        A transaction that changes nothing (only deletes of absent keys) takes no revision.
-        Raises LeaseLostError if the compares hold and a put names a lease that is gone, and StoreRequestError
-        for a key named by two puts or by a put and a delete, or for a transaction that is too large.
+        A transaction that changes nothing (only deletes of absent keys) takes no revision. Raises
+        LeaseLostError if the compares hold and a put names a lease that is gone, and StoreRequestError for a
+        key named by two puts or by a put and a delete, or for a transaction that is too large. After a
+        StoreUnreachableError it may or may not have taken effect, unless the message says otherwise: who
+        repeats it guards it by compares.
         """
 
     @abstractmethod

@@ -26,7 +26,7 @@ MIN_TIMEOUT_S, MAX_TIMEOUT_S = 0.05, 60.0
 """Below, healthy clusters whose disks are slow would look dead; above, nobody would call it a time-out."""
 
 _PARAMETERS = ("ca", "cert", "key", "timeout")
-_USER_INFO = re.compile(r"//[^/?#]*@")
+_USER_INFO = re.compile(r"(?<=:)//[^/?#]*@")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,9 +111,14 @@ def parse_address(url: str, environment: Mapping[str, str]) -> EtcdAddress:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise _refuse(url, f"cannot be read ({error})") from error
+        raise StoreAddressError("an etcd URL cannot be read; write etcd://host:port") from error
     hosts = parts.netloc.rpartition("@")[2]
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
+    if any("@" in text for text in (parts.path, parts.fragment, *parameters)):
+        raise StoreAddressError(  # shows nothing: what seems to be a host may be half of a password
+            "an etcd URL has an @ behind its hosts; write / ? # @ in a password as %2F %3F %23 %40, "
+            f"or better set {PASSWORD_VARIABLE} in the environment"
+        )
     unknown = sorted(parameters.keys() - set(_PARAMETERS))
     if unknown or parts.fragment:
         raise _refuse(url, f"has {unknown or 'a #fragment'}; known parameters are {', '.join(_PARAMETERS)}")

@@ -16,7 +16,7 @@ Knows nothing of keys, leases and watches.
 import logging
 import ssl
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 import msgspec
@@ -68,22 +68,13 @@ class EtcdClient:
         """
         body = msgspec.json.encode(request)
         deadline_s = time.monotonic() + self.address.timeout_s
-        failures: dict[str, str] = {}
-        for share_s in self._choose_members(deadline_s):
-            try:
-                answer = self._ask_logged_in(path, body, share_s)
-                return self._read(answer, kind)
-            except LinkFailed as failure:
-                self._note_failure(failures, failure.reason)
-                if failure.sent and not repeatable:
-                    raise self._unreachable(failures, seen=True) from failure
-            except Refusal as refusal:
-                if not refusal.is_passing:
-                    raise to_store_error(refusal, self.url) from refusal
-                self._note_failure(failures, refusal.message)
-                if not repeatable:
-                    raise self._unreachable(failures, seen=True) from refusal
-        raise self._unreachable(failures, seen=False)
+
+        def attempt(share_s: float) -> T:
+            # What cannot be asked of the next member gets all the time for its answer.
+            answer_by_s = share_s if repeatable else deadline_s
+            return self._read(self._ask_logged_in(path, body, share_s, answer_by_s), kind)
+
+        return self._try_members(attempt, deadline_s, repeatable)
 
     def open_stream(self, path: str, request: msgspec.Struct) -> Link:
         """Send a request whose answer is a stream, on a connection of its own; does not wait for the answer.
@@ -91,22 +82,18 @@ class EtcdClient:
         Raises StoreErrors like `call`.
         """
         body = msgspec.json.encode(request)
-        deadline_s = time.monotonic() + self.address.timeout_s
-        failures: dict[str, str] = {}
-        for share_s in self._choose_members(deadline_s):
+
+        def attempt(share_s: float) -> Link:
+            self._log_in(share_s)
+            link = Link(self.address.endpoints[self._current], self._tls, share_s)
             try:
-                self._log_in(share_s)
-                link = Link(self.address.endpoints[self._current], self._tls, share_s)
                 link.send(path, body, self._token, share_s)
-            except LinkFailed as failure:
-                self._note_failure(failures, failure.reason)
-            except Refusal as refusal:
-                if not refusal.is_passing:
-                    raise to_store_error(refusal, self.url) from refusal
-                self._note_failure(failures, refusal.message)
-            else:
-                return link
-        raise self._unreachable(failures, seen=False)
+            except BaseException:
+                link.close()
+                raise
+            return link
+
+        return self._try_members(attempt, time.monotonic() + self.address.timeout_s, repeatable=True)
 
     def read_revision(self, keys: KeySpace) -> int:
         """Return the revision of the cluster, not just of one member. Raises StoreErrors like `call`."""
@@ -133,6 +120,24 @@ class EtcdClient:
 
     # --- which member ------------------------------------------------------------------------------------
 
+    def _try_members(self, attempt: Callable[[float], T], deadline_s: float, repeatable: bool) -> T:
+        """Return what an attempt with one member returns; it is given the time by which to give up."""
+        failures: dict[str, str] = {}
+        for share_s in self._choose_members(deadline_s):
+            try:
+                return attempt(share_s)
+            except LinkFailed as failure:
+                self._note_failure(failures, failure.reason)
+                if failure.sent and not repeatable:
+                    raise self._unreachable(failures, seen=True) from failure
+            except Refusal as refusal:
+                if not refusal.is_passing:
+                    raise to_store_error(refusal, self.url) from refusal
+                self._note_failure(failures, refusal.message)
+                if not repeatable:
+                    raise self._unreachable(failures, seen=True) from refusal
+        raise self._unreachable(failures, seen=False)
+
     def _choose_members(self, deadline_s: float) -> Iterator[float]:
         """Yield a deadline for the member in use, after a failure for the next, until all had their turn.
 
@@ -154,25 +159,25 @@ class EtcdClient:
         self.give_up_member()
 
     def _unreachable(self, failures: dict[str, str], *, seen: bool) -> StoreUnreachableError:
-        reasons = "; ".join(f"{member}: {reason}" for member, reason in failures.items())
+        reasons = ", ".join(f"{member}: {reason}" for member, reason in failures.items())
         effect = (
             "the transaction may or may not have taken effect"
             if seen
             else "check that etcd runs there, its address, and the network"
         )
         return StoreUnreachableError(
-            f"the store {self.url} did not answer within {self.address.timeout_s:g} s ({reasons}); {effect}"
+            f"the store {self.url} does not answer ({reasons or 'no time was left'}); {effect}"
         )
 
     # --- asking one --------------------------------------------------------------------------------------
 
-    def _ask_logged_in(self, path: str, body: bytes, deadline_s: float) -> Answer:
-        self._log_in(deadline_s)
-        answer = self._ask(path, body, deadline_s)
+    def _ask_logged_in(self, path: str, body: bytes, connect_by_s: float, answer_by_s: float) -> Answer:
+        self._log_in(connect_by_s)
+        answer = self._ask(path, body, connect_by_s, answer_by_s)
         if self.address.credentials and answer.status != HTTP_OK and to_refusal(answer).is_stale_login:
             self.forget_login()  # tokens end with the member that gave them, or when users change
-            self._log_in(deadline_s)
-            answer = self._ask(path, body, deadline_s)
+            self._log_in(connect_by_s)
+            answer = self._ask(path, body, connect_by_s, answer_by_s)
         return answer
 
     def _log_in(self, deadline_s: float) -> None:
@@ -181,7 +186,7 @@ class EtcdClient:
             return
         request = AuthenticateRequest(name=credentials.user, password=credentials.password)
         try:
-            answer = self._ask("/v3/auth/authenticate", msgspec.json.encode(request), deadline_s)
+            answer = self._ask("/v3/auth/authenticate", msgspec.json.encode(request), deadline_s, deadline_s)
             self._token = self._read(answer, AuthenticateReply).token
         except LinkFailed as failure:  # what was to follow has not been sent
             raise LinkFailed(failure.reason, sent=False) from failure
@@ -193,13 +198,12 @@ class EtcdClient:
             _log.warning("%s knows no users; its user and password are not used", self.url)
         self._is_logged_in = True
 
-    def _ask(self, path: str, body: bytes, deadline_s: float) -> Answer:
-        if self._link is None:
-            self._link = Link(self.address.endpoints[self._current], self._tls, deadline_s)
-        elif not self._link.is_usable():
+    def _ask(self, path: str, body: bytes, connect_by_s: float, answer_by_s: float) -> Answer:
+        if self._link is not None and not self._link.is_usable():
             self.close()
-            return self._ask(path, body, deadline_s)
-        answer = self._link.request(path, body, self._token, deadline_s)
+        if self._link is None:
+            self._link = Link(self.address.endpoints[self._current], self._tls, connect_by_s)
+        answer = self._link.request(path, body, self._token, answer_by_s)
         self.heard_at_s = time.monotonic()
         return answer
 

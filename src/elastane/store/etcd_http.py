@@ -62,6 +62,7 @@ class Link:
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, deadline_s: float) -> None:
         self.endpoint = endpoint
         self._http = h11.Connection(h11.CLIENT)
+        self._doubt = "write etcds:// if it wants TLS" if tls is None else "write etcd:// if it speaks no TLS"
         self._socket = _connect(endpoint, deadline_s)
         if tls is not None:
             try:
@@ -80,7 +81,7 @@ class Link:
             elif isinstance(event, h11.Data):
                 parts.append(bytes(event.data))
             elif not isinstance(event, h11.InformationalResponse):
-                raise LinkFailed("it closed the connection without an answer", sent=True)
+                raise LinkFailed(f"it closed the connection without an answer; {self._doubt}", sent=True)
         answer = Answer(status=status, body=b"".join(parts))
         if self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._http.start_next_cycle()
@@ -142,7 +143,9 @@ class Link:
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLWantReadError):
             return _explain_tls(self.endpoint, error, sent=True)
         if isinstance(error, h11.RemoteProtocolError):
-            return LinkFailed(f"it does not speak HTTP there, or wants TLS ({error})", sent=True)
+            if self._http.their_state is h11.CLOSED or self._http.trailing_data == (b"", True):
+                return LinkFailed(f"it closed the connection without an answer; {self._doubt}", sent=True)
+            return LinkFailed(f"what it speaks is not HTTP; {self._doubt}", sent=True)
         return LinkFailed(_describe(error), sent=True)
 
 
@@ -238,6 +241,8 @@ def _explain_tls(endpoint: Endpoint, error: Exception, *, sent: bool) -> Excepti
             f"etcd at {endpoint} does not accept our TLS client certificate ({error}); "
             "name one of its authority's with ?cert=FILE&key=FILE in the store's URL"
         )
+    if "eof" in text:
+        return LinkFailed("it ended the TLS connection; write etcd:// if it speaks no TLS", sent=sent)
     return LinkFailed(_describe(error), sent=sent)
 
 

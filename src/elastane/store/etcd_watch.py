@@ -16,7 +16,7 @@ Theory of operation
 import time
 from operator import attrgetter
 
-from elastane.model.errors import CompactedError, StoreHandleError, StoreUnreachableError
+from elastane.model.errors import CompactedError, StoreError, StoreHandleError, StoreUnreachableError
 from elastane.store.base import Event, Watch
 from elastane.store.etcd_client import EtcdClient
 from elastane.store.etcd_errors import Refusal, to_store_error
@@ -29,7 +29,7 @@ from elastane.store.guard import HandleGuard
 ASK_AFTER_S = 5.0
 """Silence after which a watch asks whether etcd is there: a read of a millisecond each time."""
 REOPEN_PAUSE_S = 0.05
-"""Between tries to open a lost stream: an etcd that is back is found soon, one that stays away costs little."""
+"""Between tries to open a lost stream: one that is back is found soon, one that stays away costs little."""
 UNKNOWN = 2  # gRPC's code
 
 
@@ -47,7 +47,9 @@ class EtcdWatch(Watch):
         self._lost_at_s: float | None = None
         self._retry_at_s = 0.0
         self._is_login_fresh = False
+        self._news: list[Event] = []
         self._ended: CompactedError | None = None
+        self._blind: StoreUnreachableError | None = None
         self.closed = False
         self._stream: WatchStream | None = self._open()
 
@@ -80,51 +82,59 @@ class EtcdWatch(Watch):
     # --- one look ------------------------------------------------------------------------------------
 
     def _look(self, until_s: float) -> list[Event]:
-        """Return what arrives until a time as soon as something does, or nothing if the stream is lost."""
+        """Return what arrives until a time as soon as something does, or nothing if the stream is lost.
+
+        What has arrived is told first, whatever became of the stream after it.
+        """
         self._check_use()
         try:
-            stream = self._keep_stream()
-            events = [] if stream is None else self._read(stream, until_s)
+            self._read(until_s)
         except LinkFailed as failure:
             self._lose(failure)
-            events = []
         except Refusal as refusal:
             self._refuse(refusal)
-            events = []
-        if self._ended is not None and not events:
-            raise self._ended
-        return events
+        except StoreError:
+            self._drop()  # replies that were read and not taken must come again
+            raise
+        if self._news:
+            events, self._news = self._news, []
+            return sorted(events, key=attrgetter("revision", "key"))
+        for error in (self._ended, self._blind):
+            if error is not None:
+                raise error
+        return []
 
-    def _read(self, stream: WatchStream, until_s: float) -> list[Event]:
-        events: list[Event] = []
+    def _read(self, until_s: float) -> None:
+        stream = self._keep_stream()
+        if stream is None:
+            return
         ask_at_s = self._client.heard_at_s + ASK_AFTER_S
         replies = stream.read(min(until_s, ask_at_s, stream.accept_until_s))
         while replies:
             self._client.heard_at_s = time.monotonic()
             for reply in replies:
-                events += self._take(reply)
+                if self._ended is None:
+                    self._take(reply)
             replies = stream.read(0.0) if self._ended is None else []
         now_s = time.monotonic()
         if now_s >= stream.accept_until_s:
             self._client.give_up_member()
             raise LinkFailed("it did not accept the watch in time", sent=True)
-        if not events and now_s >= self._client.heard_at_s + ASK_AFTER_S:
+        if not self._news and now_s >= self._client.heard_at_s + ASK_AFTER_S:
             self._client.read_revision(self._keys)
-        return sorted(events, key=attrgetter("revision", "key"))
 
-    def _take(self, reply: WatchReply) -> list[Event]:
+    def _take(self, reply: WatchReply) -> None:
         if reply.canceled:
             self._end(reply)
-            return []
-        if reply.created:
-            self._lost_at_s = None
+        elif reply.created:
+            self._lost_at_s = self._blind = None
             self._check_past(reply.header.revision)
-            return []
-        self._is_login_fresh = False
-        events = [self._keys.event(message) for message in reply.events]
-        told = max((event.revision for event in events), default=reply.header.revision)
-        self.position = max(self.position, told)
-        return events
+        else:
+            self._is_login_fresh = False
+            events = [self._keys.event(message) for message in reply.events]
+            told = max((event.revision for event in events), default=reply.header.revision)
+            self.position = max(self.position, told)
+            self._news += events
 
     def _end(self, reply: WatchReply) -> None:
         if reply.compact_revision:
@@ -132,8 +142,8 @@ class EtcdWatch(Watch):
                 f"events under {self._prefix!r} after revision {self.position} were asked for, but those up "
                 f"to {reply.compact_revision} are forgotten; read the range again and watch from its revision"
             )
-            return
-        raise Refusal(UNKNOWN, reply.cancel_reason or "the watch was cancelled")
+        else:
+            raise Refusal(UNKNOWN, reply.cancel_reason or "the watch was cancelled")
 
     def _refuse(self, refusal: Refusal) -> None:
         """Open the stream again where that may help, else raise what the refusal means."""
@@ -155,7 +165,7 @@ class EtcdWatch(Watch):
         if revision < self.position and (newest := self._client.read_revision(self._keys)) < self.position:
             self._ended = CompactedError(
                 f"events under {self._prefix!r} after revision {self.position} were asked for, but the store "
-                f"is at {newest}: it was restored or replaced; read the range again and watch from its revision"
+                f"is at {newest}: it was replaced; read the range again and watch from its revision"
             )
 
     # --- the stream ----------------------------------------------------------------------------------
@@ -164,7 +174,7 @@ class EtcdWatch(Watch):
         """Return a stream on the member in use, None if there is none just now."""
         if self._stream is not None and self._stream.epoch != self._client.epoch:
             raise LinkFailed("its member was given up", sent=True)
-        if self._stream is None and time.monotonic() >= self._retry_at_s:
+        if self._stream is None and (self._blind is not None or time.monotonic() >= self._retry_at_s):
             try:
                 self._stream = self._open()
             except StoreUnreachableError as error:
@@ -180,19 +190,19 @@ class EtcdWatch(Watch):
         return WatchStream(link, self._client.epoch, time.monotonic() + self._client.address.timeout_s)
 
     def _lose(self, cause: Exception) -> None:
-        """Give up the stream. Raises StoreUnreachableError if there has been none for too long."""
+        """Give up the stream, and note it if there has been none for too long."""
         self._drop()
         now_s = time.monotonic()
-        timeout_s = self._client.address.timeout_s
         if self._lost_at_s is None:
             self._lost_at_s, self._retry_at_s = now_s, now_s
         else:
             self._retry_at_s = now_s + REOPEN_PAUSE_S
-        if now_s - self._lost_at_s >= timeout_s:
-            raise StoreUnreachableError(
-                f"the watch on {self._prefix!r} has had no connection to {self._client.url} for "
-                f"{now_s - self._lost_at_s:.1f} s ({cause}); it goes on where it was once etcd answers"
-            ) from cause
+        lost_s = now_s - self._lost_at_s
+        if lost_s >= self._client.address.timeout_s:
+            self._blind = StoreUnreachableError(
+                f"the watch on {self._prefix!r} has had no connection to {self._client.url} "
+                f"for {lost_s:.1f} s ({cause}); it goes on where it was once etcd answers"
+            )
 
     def _drop(self) -> None:
         if self._stream is not None:

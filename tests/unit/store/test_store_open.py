@@ -16,7 +16,10 @@ from elastane.store.open import open_store
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("redis://host", "'redis://host' has no known scheme; use one of memory://, sqlite://"),
+        (
+            "redis://host",
+            "'redis://host' has no known scheme; use one of etcd://, etcds://, memory://, sqlite://",
+        ),
         ("/tmp/store.db", "has no known scheme"),
         ("sqlite", "has no known scheme"),
         ("", "has no known scheme"),
@@ -28,6 +31,17 @@ from elastane.store.open import open_store
 def test_a_url_that_names_no_store_is_refused_with_what_to_write(url: str, message: str) -> None:
     with pytest.raises(StoreAddressError, match=message):
         open_store(url)
+
+
+def test_an_unknown_scheme_is_told_without_the_password_before_its_host() -> None:
+    with pytest.raises(StoreAddressError, match="'redis://host' has no known scheme"):
+        open_store("redis://me:secret@host")
+
+
+def test_without_the_extra_of_etcd_it_is_told_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(StoreAddressError, match=r"needs the package h11, .* pip install 'elastane\[etcd\]'"):
+        open_store("etcd://host")
 
 
 def test_a_path_may_hold_any_characters(tmp_path: Path) -> None:
