@@ -205,7 +205,9 @@ def test_a_frozen_etcd_fails_calls_in_bounded_time_and_all_goes_on_after_it(serv
             assert time.monotonic() - begun_s < 20, "each has half a second"
         retry(lambda: put(store, "after", b"2"))
         events = collect(watch, 1)
-        while values(events)[-1] != b"2":
+        while b"2" not in values(
+            events
+        ):  # the transaction of unknown fate may come before it, after it, or never
             events += collect(watch, 1)
         assert [value for value in values(events) if value == b"2"] == [b"2"]
 
@@ -239,7 +241,7 @@ def test_any_member_may_die_or_freeze_while_the_others_serve(tmp_path: Path) -> 
                 retry(lambda: store.renew(lease))
                 retry(lambda value=b"%d" % number: put(store, "b", value))
                 events = collect(watch, 1)
-                while values(events)[-1] != b"%d" % number:
+                while b"%d" % number not in values(events):
                     events += collect(watch, 1)
                 member.thaw() if number % 2 else member.start()
             assert store.get("b") is not None
