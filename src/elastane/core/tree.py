@@ -79,6 +79,21 @@ def canonical_segments(vranks: VrankRange, virtual_workers: int) -> tuple[TreeNo
     return tuple(segments)
 
 
+def count_segments(start: int, stop: int, virtual_workers: int) -> int:
+    """Return how many canonical segments the range start..stop - 1 has, without making them."""
+    if stop == virtual_workers:
+        # The tree's last nodes are cut at N: from `start` ever larger nodes until one reaches the end.
+        count = 0
+        while start < stop:
+            start += start & -start or stop
+            count += 1
+        return count
+    # Both ends meet at the most aligned position between them: up to it nodes grow, after it they shrink.
+    level = (start ^ stop).bit_length() - 1
+    middle = stop >> level << level
+    return (middle - start).bit_count() + (stop - middle).bit_count()
+
+
 def _largest_level(position: int, stop: int, virtual_workers: int) -> int:
     # The largest node that starts at `position` and ends, after the cut at N, within `stop`.
     level = 0

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastane.core.tree import TreeFold, TreeNode, canonical_segments, merge_schedule
+from elastane.core.tree import TreeFold, TreeNode, canonical_segments, count_segments, merge_schedule
 from elastane.model.topology import VrankRange
 
 many = st.integers(1, 70)
@@ -158,3 +158,11 @@ def test_segments_of_three_uneven_workers_merge_in_this_order() -> None:
     ]
     assert segments == [(1, 0), (0, 2), (0, 3), (0, 4), (0, 5), (1, 3)]
     assert merge_schedule(segments, 8) == ((1, 2), (0, 1), (3, 4), (3, 5), (0, 3))
+
+
+def test_segments_are_counted_as_they_are_made_for_every_range_of_every_small_tree() -> None:
+    for virtual_workers in range(1, 35):
+        for start in range(virtual_workers):
+            for stop in range(start + 1, virtual_workers + 1):
+                made = canonical_segments(VrankRange(start, stop), virtual_workers)
+                assert count_segments(start, stop, virtual_workers) == len(made)
