@@ -1,7 +1,7 @@
 """How long it takes to place 4,096 virtual workers on 1,000 workers by their speeds.
 
-Run: python -m benchmarks.placement_plan [--out FILE.json] [--quick]. Processor time of one plan, which runs in one
-thread: the machine may be busy.
+Run: python -m benchmarks.placement_plan [--out FILE.json] [--quick]. Processor time of one plan, which runs
+in one thread: the machine may be busy.
 """
 
 import random
@@ -21,9 +21,9 @@ ROW = Row(
     id="B15p",
     name="placement_plan",
     title="Placement by speed: how long does a plan take?",
-    method="4,096 virtual workers on 1,000 workers, one of which has just become slow, or that are of two or three "
-    "kinds, or all different; present ranges even. Processor time. Step time and partial sums are those of the plan "
-    "over those of even ranges.",
+    method="4,096 virtual workers on 1,000 workers, one of which has just become slow, or that are of two or "
+    "three kinds, or all different; present ranges even. Processor time. Step time and partial sums are "
+    "those of the plan over those of even ranges.",
 )
 
 
