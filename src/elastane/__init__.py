@@ -7,13 +7,19 @@ that needs it is asked for, so that `elastane ps` starts at once.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from elastane.core.batching import CappedLocal, FixedGlobal
     from elastane.worker.job import Job
     from elastane.worker.standing import Left
 
-__all__ = ["Job", "Left"]
+__all__ = ["CappedLocal", "FixedGlobal", "Job", "Left"]
 __version__ = "0.1.0"
 
-_HOMES = {"Job": "elastane.worker.job", "Left": "elastane.worker.standing"}
+_HOMES = {
+    "CappedLocal": "elastane.core.batching",
+    "FixedGlobal": "elastane.core.batching",
+    "Job": "elastane.worker.job",
+    "Left": "elastane.worker.standing",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -32,6 +32,12 @@ def test_every_example_of_the_guide_runs_after_its_beginning(number: int) -> Non
     exec(script, {"__name__": "__main__"})
 
 
+@pytest.mark.parametrize("number", range(2))
+def test_every_example_of_the_page_on_batch_policies_runs(number: int) -> None:
+    page = ROOT / "docs" / "batch-policies.md"
+    exec(compile(find_blocks(page, "python")[number], page.name, "exec"), {"__name__": "__main__"})
+
+
 def test_the_script_of_the_readme_runs(tmp_path: Path) -> None:
     (script,) = find_blocks(ROOT / "README.md", "python")
     (tmp_path / "train.py").write_text(script.replace("job.epochs(10)", "job.epochs(1)"))

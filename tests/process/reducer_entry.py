@@ -65,7 +65,7 @@ def train_exactly(vrank: int, folder: Path, small_bytes: int) -> str:
     rendezvous = Rendezvous(store, f"link/{small_bytes}/", timeout_s=60)
     courier = Courier(connect_gloo(rendezvous, vrank, 2, "127.0.0.1", 60))
     model, optimizer = build()
-    reducer = GradientReducer(model, 2, bucket_bytes=4096)
+    reducer = GradientReducer(model, bucket_bytes=4096)
     reducer.enter((VrankRange(0, 1), VrankRange(1, 2)), vrank, courier)
     for step in range(STEPS):
         reducer.begin_vrank(vrank, total_weight=2.0)

@@ -260,7 +260,7 @@ class Checker:
             epoch, step = divmod(number, order.steps_per_epoch)
             positions = epochs.setdefault(epoch, [])
             for vrank in vranks:
-                positions.extend(order.positions(step, vrank))
+                positions.extend(order.positions(epoch, step, vrank))
         for epoch in range(self.world.total_steps // order.steps_per_epoch):
             right = sorted(epochs[epoch]) == list(range(order.samples))
             self._check(right, "I6", f"epoch {epoch} trained other samples than the data set's, each once")

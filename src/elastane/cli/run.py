@@ -47,6 +47,7 @@ class SavedState(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what the command line must know of a saved state; the worker reads and checks the rest."""
 
     virtual_workers: int
+    """N; 0 if the job has a batch policy."""
     step: int
 
 
@@ -118,7 +119,7 @@ def resume(
         check_resumable(info, picture)
         saved = load_saved_state(info)
         spec = make_resumed_spec(picture.view.spec, workers, saved)
-        launch = msgspec.structs.replace(load_launch(info), virtual_workers=saved.virtual_workers)
+        launch = msgspec.structs.replace(load_launch(info), virtual_workers=saved.virtual_workers or None)
         check_script(Path(info.script))
         _await_last_agent(store, info)
         reopen_job(store, info.job, spec)

@@ -13,6 +13,10 @@ class ConfigError(ElastaneError):
     """Report a setting, flag or argument that cannot be used."""
 
 
+class LengthUnknownError(ConfigError, TypeError):
+    """Report that a loader has no fixed number of steps: a TypeError, which progress bars expect."""
+
+
 class ModelMismatchError(ElastaneError):
     """Report that two workers built models or optimizers that differ."""
 

@@ -43,6 +43,9 @@ class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
     step_time_s: float
     samples: int = 0
     """Samples that all virtual workers together consumed; 0 if it is not known."""
+    lr_scale: float = 1.0
+    """By what the learning rates were multiplied in this step, since its batch was not the one they were
+    chosen for."""
     values: dict[str, float] = {}
     """What the script logged, by name."""
 

@@ -5,10 +5,12 @@ code, an object that was not registered, unlike hardware. It is no protection ag
 """
 
 import zlib
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from elastane.model.errors import DeterminismError
 from elastane.worker.state import CapturedState
 
 CHECK_EVERY_STEPS = 500
@@ -40,6 +42,18 @@ def first_difference(own: list[tuple[str, int]], other: list[tuple[str, int]]) -
         if (name, value) != (other_name, other_value):
             return name
     return "" if len(own) == len(other) else "the number of tensors"
+
+
+def check_equal(tables: Sequence[list[tuple[str, int]]], step: int) -> None:
+    """Raise DeterminismError with the first difference between the members' checksums before `step`."""
+    for member, table in enumerate(tables):
+        name = first_difference(tables[0], table)
+        if name:
+            raise DeterminismError(
+                f"before step {step} the states of members 0 and {member} differ, first in {name!r}; state "
+                "outside job.prepare and job.register, unseeded random numbers or unlike hardware are the "
+                "usual causes"
+            )
 
 
 def _checksum(tensor: Tensor) -> int:

@@ -8,7 +8,6 @@ import time
 from collections import deque
 from pathlib import Path
 
-from elastane.core.placement import check_worker_count
 from elastane.model.errors import LinkBrokenError
 from elastane.model.records import JobPhase
 from elastane.model.topology import Mode, Topology
@@ -56,8 +55,8 @@ class ElasticSession:
         state = training.state
         view, joining = self._control.view, self.joining
         if not joining:
-            check_worker_count(self._control.view.spec.wanted, self._virtual_workers)
-        signature = compute_signature(state, self._virtual_workers)
+            self._training.check_workers(view.spec.wanted)
+        signature = compute_signature(state, self._virtual_workers, self._training.batch)
         check_signature(signature, self._control.agree_on_signature(signature))
         if joining:
             skipped = training.warm_up()
@@ -67,7 +66,7 @@ class ElasticSession:
             saved = load_state(
                 self._directory / SAVE_FOLDER,
                 job=self._control.context.job,
-                virtual_workers=self._virtual_workers,
+                virtual_workers=self._fixed_virtual_workers,
             )
             state.restore(saved)
         rehearse_transfer(state)
@@ -80,6 +79,11 @@ class ElasticSession:
     def _virtual_workers(self) -> int:
         assert self._training is not None
         return self._training.virtual_workers
+
+    @property
+    def _fixed_virtual_workers(self) -> int:
+        assert self._training is not None
+        return 0 if self._training.batch else self._training.virtual_workers
 
     def pass_boundary(self) -> None:
         """Enter whatever generation is due; return when the next step may begin. Raises Left."""
@@ -227,7 +231,8 @@ class ElasticSession:
         assert self._training is not None
         folder = self._directory / SAVE_FOLDER
         state = self._training.state.capture()
-        save_state(folder, state, job=self._control.context.job, virtual_workers=self._virtual_workers)
+        job = self._control.context.job
+        save_state(folder, state, job=job, virtual_workers=self._fixed_virtual_workers)
         if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
             self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
 

@@ -63,14 +63,14 @@ class FeedPlan:
         """Iterate over the batches to fetch, without end while the number of epochs is unknown."""
         epoch, step, first_vrank = self.position
         while self.epochs is None or epoch < self.epochs:
-            while step < self.order.steps_per_epoch:
+            while step < self.order.steps_in(epoch):
                 vranks = self.vranks_at(epoch, step)
                 if vranks.start >= vranks.stop and (
                     self.promise is None or (epoch, step) >= self.promise.due
                 ):
                     return
                 for vrank in range(max(first_vrank, vranks.start), vranks.stop):
-                    if self.order.positions(step, vrank):
+                    if self.order.positions(epoch, step, vrank):
                         yield BatchKey(epoch, step, vrank)
                 step, first_vrank = step + 1, 0
             epoch, step = epoch + 1, 0

@@ -21,6 +21,9 @@ from elastane.worker.loading import RequestPipe, RequestSource
 from elastane.worker.permutation import EpochOrders
 from elastane.worker.seeding import compute_batch_seed
 
+_OUTDATED = BatchKey(-1, -1, -1)
+"""Stands in the place of batches under way that are cut as no step is any more: no plan wants it."""
+
 
 class Pipe(Protocol):
     """Answer requests from a source in their order, as `RequestPipe` does."""
@@ -90,6 +93,16 @@ class BatchFeeder:
         """Start the data-loading processes ahead of the first schedule; without effect if they run."""
         self._pipe.start()
 
+    def recut(self, order: DataOrder) -> None:
+        """Cut the data into steps in another way from now on; tell what comes next by `schedule`.
+
+        Batches that were fetched ahead are of no use any more: their names mean others now.
+        """
+        self._order = order
+        self._stash.clear()
+        self._asked = deque(None if key is None else _OUTDATED for key in self._asked)
+        self._replan(replace(self._plan, order=order, promise=None))
+
     def schedule(self, epoch: int, step: int, vranks: VrankRange) -> None:
         """Say that the next batch fetched is that of (epoch, step, vranks.start), and what follows it.
 
@@ -124,7 +137,7 @@ class BatchFeeder:
             RuntimeError: a data-loading process died or did not answer in time.
         """
         key = BatchKey(epoch, step, vrank)
-        if not self._order.positions(step, vrank):
+        if not self._order.positions(epoch, step, vrank):
             return None
         batch = self._take(key)
         self._plan = self._plan.after(key)
@@ -167,7 +180,7 @@ class BatchFeeder:
         self._asked.append(key)
         if key is None:
             return None
-        indices = self._epoch_orders.indices(key.epoch, self._order.positions(key.step, key.vrank))
+        indices = self._epoch_orders.indices(key.epoch, self._order.positions(*key))
         return FetchRequest(compute_batch_seed(self._seed, *key), indices)
 
     def _next_key(self) -> BatchKey | None:

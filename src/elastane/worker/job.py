@@ -10,11 +10,13 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
+from elastane.core.batching import BatchPolicy, cut_epochs
 from elastane.core.data_order import DataOrder, Tail
-from elastane.model.errors import ConfigError
+from elastane.model.errors import ConfigError, LengthUnknownError
 from elastane.worker.allocator import keep_freed_memory
+from elastane.worker.batching import Batching
 from elastane.worker.bootstrap import running_control
-from elastane.worker.context import current_context, metrics_directory
+from elastane.worker.context import WorkerContext, current_context, metrics_directory
 from elastane.worker.data import FeedSettings, check_dataset
 from elastane.worker.determinism import Determinism, apply_determinism
 from elastane.worker.digest import compute_digest
@@ -34,17 +36,23 @@ from elastane.worker.update import Update
 class TrainingLoader:
     """Iterate over the batches of this worker's virtual workers, one virtual worker's batch at a time.
 
-    Its length is the number of optimizer steps in an epoch, which does not depend on the workers.
+    Its length is the number of optimizer steps in an epoch, if that does not depend on the workers.
     """
 
-    def __init__(self, trainer: Trainer, order: DataOrder) -> None:
+    def __init__(self, trainer: Trainer, order: DataOrder, policy: BatchPolicy | None) -> None:
         self._trainer = trainer
         self._order = order
+        self._policy = policy
 
     def __iter__(self) -> Iterator[Any]:
         return self._trainer.batches()
 
     def __len__(self) -> int:
+        if self._policy is not None and not self._policy.is_constant:
+            raise LengthUnknownError(
+                f"the number of steps in an epoch depends on the workers under {self._policy.describe()}; "
+                "let learning-rate schedules count epochs, not steps, or use FixedGlobal"
+            )
         return self._order.steps_per_epoch
 
 
@@ -53,34 +61,31 @@ class Job:
 
     Args:
         virtual_workers: N, the number of logical data-parallel ranks; fixed for the job's life. It decides
-            the results together with `seed`; the number of workers, 1..N, does not.
+            the results together with `seed`; the number of workers, 1..N, does not. 1 unless given.
+        batch: a batch policy instead, `FixedGlobal` or `CappedLocal`: each worker is then one virtual worker,
+            and the results depend on the numbers of workers.
         seed: decides initialisation, data order, dropout and augmentation.
         threads: intra-op threads of every worker on CPU; part of the settings that decide the bits.
         determinism: "placement" pins the kernels on CUDA, "off" leaves them to torch.
 
     Raises:
-        ConfigError: N < 1, or fewer virtual workers than workers asked for.
+        ConfigError: N < 1, fewer virtual workers (under a batch policy: samples in a step) than workers
+            asked for, or both N and a policy given.
     """
 
     def __init__(
         self,
-        virtual_workers: int = 1,
+        virtual_workers: int | None = None,
         *,
+        batch: BatchPolicy | None = None,
         seed: int = 0,
         threads: int = 1,
         determinism: Determinism = "placement",
     ) -> None:
         context = current_context()
-        if context is not None and context.virtual_workers is not None:
-            virtual_workers = context.virtual_workers
-        if virtual_workers < 1:
-            raise ConfigError(
-                f"virtual_workers is {virtual_workers}; it is the number of logical data-parallel ranks, "
-                "at least 1"
-            )
+        most = _choose_virtual_workers(virtual_workers, batch, context)
         if threads < 1:
             raise ConfigError(f"threads is {threads}; a worker computes with at least 1 thread")
-        self.virtual_workers = virtual_workers
         self.seed = seed
         self.device = torch_device(context.device) if context else _own_device()
         torch.set_num_threads(threads)
@@ -89,10 +94,11 @@ class Job:
             keep_freed_memory()
         seed_init(seed)
         control = running_control()
-        session: Session = (
-            ElasticSession(control) if control else SoloSession(virtual_workers, metrics_directory())
-        )
-        self._trainer = Trainer(seed, virtual_workers, session, self.device)
+        self._expected_workers = control.view.spec.wanted if control else 1
+        alone = 1 if batch is not None else most
+        session: Session = ElasticSession(control) if control else SoloSession(alone, metrics_directory())
+        self._batching = Batching(batch) if batch is not None else None
+        self._trainer = Trainer(seed, most, session, self.device, self._batching)
         self._update: Update | None = None
         self._eval_loader: EvalLoader | None = None
 
@@ -133,7 +139,7 @@ class Job:
         state = JobState(device=self.device, models=[model], optimizers=optimizers, schedulers=schedulers)
         if grad_scaler is not None:
             state.register("elastane.grad_scaler", grad_scaler)
-        check_supported(state, self.virtual_workers)
+        check_supported(state, self._trainer.virtual_workers)
         self._update = Update(
             model,
             optimizers,
@@ -148,7 +154,7 @@ class Job:
     def loader(
         self,
         dataset: Any,
-        batch_size: int,
+        batch_size: int | None = None,
         *,
         shuffle: bool = True,
         tail: Literal["exact", "drop", "pad"] = "exact",
@@ -158,26 +164,39 @@ class Job:
 
         Args:
             dataset: map-style data set, not a DataLoader.
-            batch_size: samples per virtual worker and step, as in DDP.
+            batch_size: samples per virtual worker and step, as in DDP; not under a batch policy.
             shuffle: a new order each epoch, DistributedSampler's.
             tail: what happens to samples that do not fill the last step: "exact" trains each once and weights
-                the short batches, "drop" leaves them out, "pad" repeats samples as DistributedSampler does.
+                the short batches, "drop" leaves them out, "pad" repeats samples as DistributedSampler does
+                (not under a batch policy).
             settings: num_workers, collate_fn, pin_memory, prefetch_factor, worker_init_fn,
                 multiprocessing_context and timeout_s, as in torch's DataLoader.
 
         Raises:
-            ConfigError: batch_size < 1, a data set shorter than one step, an unknown setting.
+            ConfigError: batch_size < 1, or missing or given where it must not be; a data set shorter than one
+                step; an unknown setting.
             UnsupportedModelError: an iterable-style data set.
         """
-        order = DataOrder(
-            samples=check_dataset(dataset),
-            virtual_workers=self.virtual_workers,
-            batch_size=batch_size,
-            tail=_tail(tail),
-        )
+        order = self._cut(check_dataset(dataset), batch_size, _tail(tail))
         feed = _feed_settings(shuffle, settings)
         self._trainer.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
-        return TrainingLoader(self._trainer, order)
+        policy = self._batching.policy if self._batching is not None else None
+        return TrainingLoader(self._trainer, order, policy)
+
+    def _cut(self, samples: int, batch_size: int | None, tail: Tail) -> DataOrder:
+        if self._batching is None:
+            if batch_size is None:
+                raise ConfigError("job.loader needs batch_size, the samples per virtual worker and step")
+            n = self._trainer.virtual_workers
+            return DataOrder(samples=samples, virtual_workers=n, batch_size=batch_size, tail=tail)
+        policy = self._batching.policy
+        if batch_size is not None:
+            raise ConfigError(
+                f"job.loader was given batch_size={batch_size}, but {policy.describe()} says how many "
+                "samples a worker trains in a step; leave batch_size out"
+            )
+        # Only a joiner's rehearsal takes a batch before the first generation cuts the data by its workers.
+        return cut_epochs(policy, samples, min(self._expected_workers, policy.largest_batch), tail=tail)
 
     def register(self, name: str, obj: Stateful) -> Self:
         """Replicate `obj` (anything with state_dict and load_state_dict) with the rest of the state.
@@ -286,6 +305,16 @@ class Job:
         return self._trainer.is_main
 
     @property
+    def virtual_workers(self) -> int:
+        """Return N. Under a batch policy it is the present number of workers; before the loop the most."""
+        return self._trainer.present_virtual_workers
+
+    @property
+    def global_batch(self) -> int:
+        """Return the samples of a full step of the present workers. Raise ConfigError before `loader`."""
+        return self._trainer.order.global_batch
+
+    @property
     def step(self) -> int:
         """Return the number of steps committed so far."""
         return self._trainer.state.step
@@ -303,6 +332,27 @@ class Job:
         if self._update is None:
             raise ConfigError("call job.prepare(model, optimizer, ...) first")
         return self._update
+
+
+def _choose_virtual_workers(
+    given: int | None, batch: BatchPolicy | None, context: WorkerContext | None
+) -> int:
+    """Return N; under a batch policy, where N is the number of workers, the most there can be."""
+    ordered = context.virtual_workers if context is not None else None
+    if batch is not None:
+        if given is not None or ordered is not None:
+            source = f"virtual_workers={given}" if given is not None else f"--virtual-workers {ordered}"
+            raise ConfigError(
+                f"{source} and batch={batch.describe()} exclude each other: under a batch policy each "
+                "worker is one virtual worker; give one of the two"
+            )
+        return batch.largest_batch
+    n = ordered if ordered is not None else given if given is not None else 1
+    if n < 1:
+        raise ConfigError(
+            f"virtual_workers is {n}; it is the number of logical data-parallel ranks, at least 1"
+        )
+    return n
 
 
 def _own_device() -> torch.device:

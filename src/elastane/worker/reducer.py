@@ -39,7 +39,6 @@ class GradientReducer:
     Args:
         model: the user's model; its parameters that require gradients are reduced, its buffers are kept
             as DDP's broadcast_buffers keeps them: the step's new buffers are those vrank 0 left behind.
-        virtual_workers: N.
         overlap: fold and send gradients from hooks while the backward pass runs (models above 1 MiB of
             gradients). False allows several backward passes per batch.
         bucket_bytes: size at which a bucket of gradients is closed.
@@ -51,7 +50,6 @@ class GradientReducer:
     def __init__(
         self,
         model: nn.Module,
-        virtual_workers: int,
         *,
         overlap: bool = True,
         bucket_bytes: int = BUCKET_BYTES,
@@ -61,7 +59,6 @@ class GradientReducer:
         self._names = [name for name, _ in named]
         self._parameters: list[Tensor] = [parameter for _, parameter in named]
         self._buffers = CommittedBuffers(model)
-        self._virtual_workers = virtual_workers
         self._gradient_bytes = sum(parameter.nbytes for parameter in self._parameters)
         self._buckets = plan_buckets(self._parameters, bucket_bytes)
         self._whole = plan_buckets(self._parameters, self._gradient_bytes + 1)
@@ -73,12 +70,13 @@ class GradientReducer:
         # is told so on one worker already.
         if overlap and self._gradient_bytes > SMALL_BYTES:
             self._set_hooks()
+        self._virtual_workers = 0
         self._local = VrankRange(0, 0)
         self._fold = GradientFold(len(self._parameters), None)
         self._vrank: int | None = None
         self._next = 0
         self._weight = 1.0
-        self._total_weight = float(virtual_workers)
+        self._total_weight = 1.0
         self._seen = [False] * len(self._parameters)
 
     @property
@@ -90,13 +88,14 @@ class GradientReducer:
         """Reduce from now on with the members of a new generation.
 
         Args:
-            ranges: the members' virtual workers, in topology order.
+            ranges: the members' virtual workers, in topology order; together they are all N.
             own: this worker's position in `ranges`.
             courier: the courier of the generation's link, whose first peers are the members; None if there is
                 one member only. It stays the caller's: the reducer abandons it when needed, never closes it.
         """
         assert not self._in_step, "enter() in the middle of a step; finish() or discard() it first"
         self._forget()
+        self._virtual_workers = ranges[-1].stop
         self._local = ranges[own]
         self._next = self._local.start
         generation = Generation(ranges=ranges, own=own, virtual_workers=self._virtual_workers)

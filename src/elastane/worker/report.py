@@ -7,6 +7,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from elastane.model.errors import DeterminismError
+
 
 class VrankReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Tell what one virtual worker did in a step."""
@@ -42,6 +44,17 @@ def pack_report(report: StepReport) -> bytes:
 def unpack_reports(payloads: Iterable[bytes]) -> list[StepReport]:
     """Decode all members' reports, in topology order."""
     return [_decoder.decode(payload) for payload in payloads]
+
+
+def count_samples(reports: Sequence[StepReport], planned: int, step: int) -> int:
+    """Return the samples that were trained; raise DeterminismError unless so many were planned."""
+    trained = sum(vrank.samples for report in reports for vrank in report.vranks)
+    if trained != planned:
+        raise DeterminismError(
+            f"{planned} samples were planned for step {step}, but the workers trained {trained}: they do "
+            "not agree on the data; every worker needs the same data set"
+        )
+    return trained
 
 
 def average_values(reports: Sequence[StepReport]) -> dict[str, float]:

@@ -43,6 +43,7 @@ class Manifest(msgspec.Struct, frozen=True, kw_only=True):
     format_version: int
     job: JobId
     virtual_workers: int
+    """N; 0 under a batch policy."""
     step: int
     epoch: int
     device_type: str
@@ -67,7 +68,7 @@ def save_state(directory: Path, state: CapturedState, *, job: JobId, virtual_wor
         directory: made if absent; holds one state (usually `<job's folder>/final`).
         state: captured state; it must not change during the call.
         job: job id, checked at load.
-        virtual_workers: N, checked at load.
+        virtual_workers: N, checked at load; 0 under a batch policy, where it is the number of workers.
 
     Raises:
         StateFileError: the disk is full or not writable.
@@ -169,6 +170,10 @@ def _remove_leftovers(directory: Path, manifest: Manifest) -> None:
     _remove_files(path for pattern in patterns for path in directory.glob(pattern) if path.name not in kept)
 
 
+def _describe_n(virtual_workers: int) -> str:
+    return f"{virtual_workers} virtual workers" if virtual_workers else "a batch policy"
+
+
 def load_state(directory: Path, *, job: JobId, virtual_workers: int) -> CapturedState:
     """Read what `save_state` wrote; pass it to `JobState.restore`.
 
@@ -182,8 +187,8 @@ def load_state(directory: Path, *, job: JobId, virtual_workers: int) -> Captured
         )
     if manifest.virtual_workers != virtual_workers:
         raise StateFileError(
-            f"the state in {directory} was saved with {manifest.virtual_workers} virtual workers, the script "
-            f"now asks for {virtual_workers}; their number is fixed for a job's life: keep it"
+            f"the state in {directory} was saved with {_describe_n(manifest.virtual_workers)}, the script "
+            f"now asks for {_describe_n(virtual_workers)}; this is fixed for a job's life: keep it"
         )
     skeleton_path, tensors_path = (
         _check_file(directory, saved) for saved in (manifest.skeleton, manifest.tensors)

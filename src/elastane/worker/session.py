@@ -36,6 +36,11 @@ class Seating:
         return self.ranges[self.own]
 
     @property
+    def virtual_workers(self) -> int:
+        """Return N of the generation."""
+        return self.ranges[-1].stop
+
+    @property
     def is_main(self) -> bool:
         """Tell whether this worker owns virtual worker 0."""
         return self.vranks.start == 0
@@ -46,12 +51,21 @@ class Training(Protocol):
 
     @property
     def virtual_workers(self) -> int:
-        """Return N."""
+        """Return N; under a batch policy, where N is the number of workers, the largest that it can be."""
+        ...
+
+    @property
+    def batch(self) -> str:
+        """Return the batch policy in words; "" if N is fixed."""
         ...
 
     @property
     def state(self) -> JobState:
         """Return the replicated state."""
+        ...
+
+    def check_workers(self, workers: int) -> None:
+        """Raise ConfigError unless so many workers can share a step."""
         ...
 
     def take_seat(self, seating: Seating) -> None:

@@ -19,7 +19,9 @@ import msgspec
 import torch
 from torch import nn
 
+from elastane.core.batching import check_policy_workers
 from elastane.core.data_order import DataOrder
+from elastane.core.placement import check_worker_count
 from elastane.model.errors import (
     ConfigError,
     DeterminismError,
@@ -28,38 +30,31 @@ from elastane.model.errors import (
     UnsupportedModelError,
 )
 from elastane.observe.metrics import MetricsRecord
+from elastane.worker.batching import Batching
 from elastane.worker.drift import (
     CHECK_EVERY_STEPS,
+    check_equal,
     combine_checksums,
     compute_checksums,
-    first_difference,
     is_check_due,
 )
 from elastane.worker.evaluation import compute_eval_shares
 from elastane.worker.feeder import BatchFeeder
 from elastane.worker.gathering import gather_bytes
+from elastane.worker.position import Position
 from elastane.worker.reducer import GradientReducer
-from elastane.worker.report import StepReport, VrankReport, average_values, pack_report, unpack_reports
+from elastane.worker.report import (
+    StepReport,
+    VrankReport,
+    average_values,
+    count_samples,
+    pack_report,
+    unpack_reports,
+)
 from elastane.worker.seeding import seed_step
 from elastane.worker.session import Seating, Session
 from elastane.worker.state import JobState
 from elastane.worker.update import NO_CALLS, Calls, Update
-
-
-@dataclass(slots=True)
-class Position:
-    """Hold where in the data the job stands; part of the replicated state."""
-
-    epoch: int = 0
-    epoch_step: int = 0
-
-    def state_dict(self) -> dict[str, int]:
-        """Return both counters."""
-        return {"epoch": self.epoch, "epoch_step": self.epoch_step}
-
-    def load_state_dict(self, state: dict[str, int], /) -> None:
-        """Take both counters over."""
-        self.epoch, self.epoch_step = state["epoch"], state["epoch_step"]
 
 
 @dataclass(slots=True)
@@ -80,15 +75,24 @@ class Trainer:
 
     Args:
         seed: the job's seed.
-        virtual_workers: N.
+        virtual_workers: N; under a batch policy the most workers.
         session: the rest of the job.
         device: where model and batches are.
+        batching: the batch policy's part; None for a fixed number of virtual workers.
     """
 
-    def __init__(self, seed: int, virtual_workers: int, session: Session, device: torch.device) -> None:
+    def __init__(
+        self,
+        seed: int,
+        virtual_workers: int,
+        session: Session,
+        device: torch.device,
+        batching: Batching | None = None,
+    ) -> None:
         self.seed = seed
         self.virtual_workers = virtual_workers
         self.device = device
+        self._batching = batching
         self.position = Position()
         self._session = session
         self._state: JobState | None = None
@@ -111,9 +115,11 @@ class Trainer:
     def equip(self, model: nn.Module, state: JobState, update: Update, *, overlap: bool) -> None:
         """Take what `Job.prepare` was given."""
         state.register("elastane.position", self.position)
+        if self._batching is not None:
+            state.register("elastane.batching", self._batching)
         self._state = state
         self._update = update
-        self._reducer = GradientReducer(model, self.virtual_workers, overlap=overlap)
+        self._reducer = GradientReducer(model, overlap=overlap)
         update.attach(self)
 
     def feed_from(self, feeder: BatchFeeder, order: DataOrder) -> None:
@@ -151,6 +157,11 @@ class Trainer:
         return self._seating
 
     @property
+    def present_virtual_workers(self) -> int:
+        """Return N of the present generation; before the first, N or the most workers."""
+        return self._seating.virtual_workers if self._seating is not None else self.virtual_workers
+
+    @property
     def is_main(self) -> bool:
         """Tell whether this worker owns virtual worker 0; nobody does before the first epoch."""
         return self._seating is not None and self._seating.is_main
@@ -162,11 +173,24 @@ class Trainer:
 
     # --- for the session ----------------------------------------------------------------------------
 
+    @property
+    def batch(self) -> str:
+        """Return the batch policy in words; "" if N is fixed."""
+        return self._batching.policy.describe() if self._batching is not None else ""
+
+    def check_workers(self, workers: int) -> None:
+        """Raise ConfigError unless so many workers can share a step."""
+        if self._batching is not None:
+            check_policy_workers(self._batching.policy, workers)
+        else:
+            check_worker_count(workers, self.virtual_workers)
+
     def take_seat(self, seating: Seating) -> None:
         """Train from now on as `seating` says, from the state as it is now."""
         assert self._reducer is not None
         self._seating = seating
         self._switch_step = self.state.step
+        self._recut()
         self._restart_step()
         self._reducer.buffers_changed()
         self._reducer.enter(seating.ranges, seating.own, seating.courier)
@@ -224,7 +248,7 @@ class Trainer:
         position = self.position
         return (
             position.epoch != self._yielded_epoch
-            or position.epoch_step >= self.order.steps_per_epoch
+            or position.epoch_step >= self.order.steps_in(position.epoch)
             or self._all_steps_done
         )
 
@@ -299,12 +323,11 @@ class Trainer:
         assert self._reducer is not None
         assert self._update is not None
         vrank, epoch, epoch_step = self._next_vrank, self.position.epoch, self.position.epoch_step
-        samples = len(self.order.positions(epoch_step, vrank))
+        samples = len(self.order.positions(epoch, epoch_step, vrank))
         batch = self.feeder.fetch(epoch, epoch_step, vrank) if samples else None
         nominal = self.order.batch_size
-        self._reducer.begin_vrank(
-            vrank, weight=samples / nominal, total_weight=self.order.step_samples(epoch_step) / nominal
-        )
+        together = self.order.step_samples(epoch, epoch_step)
+        self._reducer.begin_vrank(vrank, weight=samples / nominal, total_weight=together / nominal)
         self._update.begin_body()
         self._body = _Body(vrank, samples, time.monotonic())
         self._next_vrank += 1
@@ -336,11 +359,16 @@ class Trainer:
             return
         if self._check_due:
             self._check_drift(reports)
+        planned = self.order.step_samples(self.position.epoch, self.position.epoch_step)
+        samples = count_samples(reports, planned, self.state.step)
+        lr_scale = 1.0 if self._batching is None else self._batching.lr_scale(self.order)
         self._session.check_lease()
-        self._update.apply(reports[0].optimizer_calls, reports[0].scheduler_calls)
-        record = self._record(reports)
+        self._update.apply(reports[0].optimizer_calls, reports[0].scheduler_calls, lr_scale)
+        record = self._record(reports, samples, lr_scale)
         self.state.step += 1
         self.position.epoch_step += 1
+        if self._batching is not None:
+            self._batching.advance(self.order, samples)
         self._session.end_commit(record)
         self._restart_step()
 
@@ -397,16 +425,9 @@ class Trainer:
                 "in what; start again from a saved state"
             )
         tables = [msgspec.msgpack.decode(text, type=list[tuple[str, int]]) for text in everybody]
-        for member, table in enumerate(tables):
-            name = first_difference(tables[0], table)
-            if name:
-                raise DeterminismError(
-                    f"before step {self.state.step} the states of members 0 and {member} differ, first in "
-                    f"{name!r}; state outside job.prepare and job.register, unseeded random numbers or "
-                    "unlike hardware are the usual causes"
-                )
+        check_equal(tables, step)
 
-    def _record(self, reports: list[StepReport]) -> MetricsRecord:
+    def _record(self, reports: list[StepReport], samples: int, lr_scale: float) -> MetricsRecord:
         now_s = time.monotonic()
         return MetricsRecord(
             step=self.state.step,
@@ -415,7 +436,8 @@ class Trainer:
             generation=self.seating.generation,
             workers=len(self.seating.ranges),
             step_time_s=now_s - self._step_began_s,
-            samples=sum(v.samples for r in reports for v in r.vranks),
+            samples=samples,
+            lr_scale=lr_scale,
             values=average_values(reports),
         )
 
@@ -425,13 +447,24 @@ class Trainer:
         self._restart_step()
         self._reschedule()
 
+    def _recut(self) -> None:
+        """Cut the rest of the epoch into the steps of this generation's workers."""
+        if self._batching is None:
+            return
+        feeder, order = self._known_data()
+        position, workers = self.position, self.seating.virtual_workers
+        cut = self._batching.cut(order, position.epoch, position.epoch_step, workers)
+        if cut is not order:
+            self._data = (feeder, cut)
+            feeder.recut(cut)
+
     def _restart_step(self) -> None:
         self._done.clear()
         self._next_vrank = self.seating.vranks.start
 
     def _reschedule(self) -> None:
         epoch, epoch_step = self.position.epoch, self.position.epoch_step
-        if epoch_step >= self.order.steps_per_epoch:
+        if epoch_step >= self.order.steps_in(epoch):
             epoch, epoch_step = epoch + 1, 0
         self.feeder.schedule(epoch, epoch_step, self.seating.vranks)
 
@@ -450,4 +483,6 @@ class Trainer:
         if self.position.epoch == self._yielded_epoch:
             self.position.epoch += 1
             self.position.epoch_step = 0
+            if self._batching is not None:
+                self._batching.begin_epoch()
             self._reschedule()

@@ -6,7 +6,8 @@ commits. The methods are replaced in the user's objects, so that every reference
 the scheduler's reference to its optimizer included.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple, Protocol
 
 import torch
@@ -100,8 +101,16 @@ class Update:
         """Return what was counted since `begin_body`."""
         return Calls(tuple(self._optimizer_calls), tuple(self._scheduler_calls))
 
-    def apply(self, optimizer_calls: Sequence[int], scheduler_calls: Sequence[int]) -> None:
-        """Carry out the step on the reduced gradients, with the calls that virtual worker 0 made."""
+    def apply(
+        self, optimizer_calls: Sequence[int], scheduler_calls: Sequence[int], lr_scale: float = 1.0
+    ) -> None:
+        """Carry out the step on the reduced gradients, with the calls that virtual worker 0 made.
+
+        Args:
+            optimizer_calls: of each optimizer.
+            scheduler_calls: of each scheduler.
+            lr_scale: factor on all learning rates in this step; schedulers and the script see them without.
+        """
         for hook in self.reduced_hooks:
             hook()
         called = [number for number, count in enumerate(optimizer_calls) if count]
@@ -109,7 +118,11 @@ class Update:
         if self._clip_grad_norm is not None:
             nn.utils.clip_grad_norm_(self._model.parameters(), self._clip_grad_norm)
         for number in called:
-            self._step_optimizer(number)
+            if lr_scale == 1.0:
+                self._step_optimizer(number)
+            else:
+                with _scaled_rates(self._optimizers[number], lr_scale):
+                    self._step_optimizer(number)
         if self._scaler_updates is not None:
             self._scaler_updates()
         for number, count in enumerate(scheduler_calls):
@@ -180,6 +193,18 @@ class Update:
                 real(*arguments, **keywords)
 
         return step
+
+
+@contextmanager
+def _scaled_rates(optimizer: Optimizer, scale: float) -> Iterator[None]:
+    rates = [group["lr"] for group in optimizer.param_groups]
+    for group, rate in zip(optimizer.param_groups, rates, strict=True):
+        group["lr"] = rate * scale
+    try:
+        yield
+    finally:
+        for group, rate in zip(optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate
 
 
 def _override_in_class(owner: Any, name: str, function: Callable[..., Any]) -> None:

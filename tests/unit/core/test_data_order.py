@@ -24,7 +24,7 @@ def make_order(size: tuple[int, int, int], tail: Tail) -> DataOrder | None:
 
 def steps_of(order: DataOrder) -> list[list[range]]:
     return [
-        [order.positions(step, vrank) for vrank in range(order.virtual_workers)]
+        [order.positions(0, step, vrank) for vrank in range(order.virtual_workers)]
         for step in range(order.steps_per_epoch)
     ]
 
@@ -77,7 +77,7 @@ def test_the_count_of_a_step_is_the_sum_of_its_batches(size: tuple[int, int, int
     order = make_order(size, tail)
     if order is not None:
         counted = [sum(len(batch) for batch in step) for step in steps_of(order)]
-        assert [order.step_samples(step) for step in range(order.steps_per_epoch)] == counted
+        assert [order.step_samples(0, step) for step in range(order.steps_per_epoch)] == counted
 
 
 @given(sizes)
@@ -87,7 +87,7 @@ def test_with_tail_pad_batches_are_those_of_a_distributed_sampler(size: tuple[in
         return
     for vrank in range(order.virtual_workers):
         ours = [
-            [position % order.samples for position in order.positions(step, vrank)]
+            [position % order.samples for position in order.positions(0, step, vrank)]
             for step in range(order.steps_per_epoch)
         ]
         assert ours == distributed_batches(order, vrank, drop_last=False)
@@ -101,7 +101,7 @@ def test_with_tail_drop_batches_are_those_of_a_dropping_sampler_and_batcher(
     if order is None:
         return
     for vrank in range(order.virtual_workers):
-        ours = [list(order.positions(step, vrank)) for step in range(order.steps_per_epoch)]
+        ours = [list(order.positions(0, step, vrank)) for step in range(order.steps_per_epoch)]
         assert ours == distributed_batches(order, vrank, drop_last=True)
 
 
@@ -121,7 +121,7 @@ def test_beyond_the_end_of_an_epoch_batches_are_empty(size: tuple[int, int, int]
     order = make_order(size, Tail.EXACT)
     if order is not None:
         step = order.steps_per_epoch + beyond
-        assert not any(order.positions(step, vrank) for vrank in range(order.virtual_workers))
+        assert not any(order.positions(0, step, vrank) for vrank in range(order.virtual_workers))
 
 
 @pytest.mark.parametrize(

@@ -77,9 +77,9 @@ def test_a_line_has_the_documented_form(tmp_path: Path, metrics_log: MetricsLog)
     metrics_log.flush()
     assert (tmp_path / METRICS_FILE).read_text() == (
         '{"step":0,"epoch":0,"at_s":100.0,"generation":1,"workers":2,"step_time_s":0.5,"samples":8,'
-        '"values":{"loss":"inf","lr":0.1}}\n'
+        '"lr_scale":1.0,"values":{"loss":"inf","lr":0.1}}\n'
         '{"step":1,"epoch":0,"at_s":101.0,"generation":1,"workers":2,"step_time_s":0.5,"samples":8,'
-        '"values":{"loss":"nan"}}\n'
+        '"lr_scale":1.0,"values":{"loss":"nan"}}\n'
     )
 
 

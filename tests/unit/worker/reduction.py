@@ -73,9 +73,7 @@ class Worker:
         self.job = job
         self.model = make_net()
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        self.reducer = GradientReducer(
-            self.model, job.virtual_workers, overlap=job.overlap, bucket_bytes=job.bucket_bytes
-        )
+        self.reducer = GradientReducer(self.model, overlap=job.overlap, bucket_bytes=job.bucket_bytes)
         self.step = 0
 
     def train_step(self, vranks: VrankRange, payload: bytes = b"") -> list[bytes]:

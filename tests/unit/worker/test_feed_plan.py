@@ -86,7 +86,7 @@ plans = st.builds(
 def test_a_plan_wants_exactly_the_batches_that_it_lists(plan: FeedPlan, key: BatchKey) -> None:
     listed = list(plan.keys())
     assert sorted(set(listed)) == listed
-    assert (key in listed) == (plan.wants(key) and bool(ORDER.positions(key.step, key.vrank)))
+    assert (key in listed) == (plan.wants(key) and bool(ORDER.positions(*key)))
 
 
 @given(plans)

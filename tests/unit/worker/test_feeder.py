@@ -10,7 +10,7 @@ from feed_samples import Augmented, FakePipe, as_list
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastane.core.data_order import DataOrder, Tail
+from elastane.core.data_order import DataOrder, Place, Tail
 from elastane.model.errors import ConfigError
 from elastane.model.topology import VrankRange
 from elastane.worker.data import FeedSettings, FetchRequest, RequestedBatches
@@ -61,7 +61,7 @@ class Bench:
 
 def request_for(key: BatchKey) -> FetchRequest:
     orders = EpochOrders(ORDER.samples, SEED, shuffle=True)
-    indices = orders.indices(key.epoch, ORDER.positions(key.step, key.vrank))
+    indices = orders.indices(key.epoch, ORDER.positions(*key))
     return FetchRequest(compute_batch_seed(SEED, *key), indices)
 
 
@@ -80,7 +80,7 @@ def keys_of(
         BatchKey(epoch, step, vrank)
         for step in steps
         for vrank in range(vranks.start, vranks.stop)
-        if ORDER.positions(step, vrank) or not without_empty
+        if ORDER.positions(epoch, step, vrank) or not without_empty
     ]
 
 
@@ -292,6 +292,30 @@ def test_tensors_of_a_whole_epoch_are_the_data_set_once() -> None:
     batches = [feeder.fetch(0, step, vrank) for step in range(order.steps_per_epoch) for vrank in range(3)]
     seen = [index for batch in batches if batch is not None for index in batch[0].tolist()]
     assert sorted(seen) == list(range(23))
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 9])
+def test_after_a_new_cut_no_batch_of_the_old_one_is_taken_for_one_of_the_new(depth: int) -> None:
+    bench = Bench(depth=depth)
+    bench.feeder.end_after(2)
+    bench.feeder.schedule(0, 0, ALL)
+    bench.fetch_step(0, 0, ALL)
+    bench.fetch_step(0, 1, VrankRange(0, 2))  # and then the step is given up
+    cut = DataOrder(
+        samples=27, virtual_workers=3, batch_size=4, global_batch=10, since=Place(epoch=0, step=1, trained=8)
+    )
+    bench.feeder.recut(cut)
+    bench.feeder.schedule(0, 1, VrankRange(0, 3))
+    orders = EpochOrders(ORDER.samples, SEED, shuffle=True)
+    for epoch, steps in ((0, range(1, 3)), (1, range(3))):
+        for step in steps:
+            for vrank in range(3):
+                indices = orders.indices(epoch, cut.positions(epoch, step, vrank))
+                request = FetchRequest(compute_batch_seed(SEED, epoch, step, vrank), indices)
+                fresh = RequestedBatches(Augmented(27), as_list).__getitems__(request)
+                assert bench.feeder.fetch(epoch, step, vrank) == fresh
+                assert bench.feeder.waiting <= 2 * depth
+    assert bench.feeder.waiting == 0
 
 
 def test_opening_a_feeder_and_starting_it_draws_no_random_number() -> None:

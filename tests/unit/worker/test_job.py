@@ -1,5 +1,6 @@
 """The object a script works with: what it accepts, refuses and returns, in a process of its own."""
 
+import operator
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,10 @@ from torch import nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 import elastane
-from elastane.model.errors import ConfigError, ElastaneError, UnsupportedModelError
+from elastane.model.errors import ConfigError, ElastaneError, LengthUnknownError, UnsupportedModelError
+from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.observe.metrics import read_metrics
+from elastane.worker.context import WorkerContext, set_context
 
 DATA = TensorDataset(torch.arange(24.0).reshape(12, 2), torch.arange(12.0))
 
@@ -67,6 +70,51 @@ def test_the_length_of_the_loader_is_the_number_of_steps_not_of_batches() -> Non
     assert len(elastane.Job(virtual_workers=3).loader(DATA, batch_size=2)) == 2
 
 
+def test_under_a_batch_policy_a_lone_process_trains_the_whole_batch_of_one_worker() -> None:
+    job = elastane.Job(batch=elastane.FixedGlobal(5), seed=1)
+    assert job.virtual_workers == 5  # at most
+    model = nn.Linear(2, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    job.prepare(model, optimizer)
+    loader = job.loader(DATA)
+    lengths = []
+    for _ in job.epochs(2):
+        for x, y in loader:
+            lengths.append(len(x))
+            ((model(x).squeeze(1) - y) ** 2).mean().backward()
+            optimizer.step()
+    assert (lengths, len(loader)) == ([5, 5, 2] * 2, 3)
+    assert (job.virtual_workers, job.global_batch, job.step) == (1, 5, 6)
+
+
+def test_a_loader_whose_steps_depend_on_the_workers_has_no_length() -> None:
+    loader = elastane.Job(batch=elastane.CappedLocal(local=2, max_global=6)).loader(DATA)
+    with pytest.raises(LengthUnknownError, match=r"depends on the workers under CappedLocal\(local=2"):
+        len(loader)
+    assert operator.length_hint(loader, 7) == 7  # who asks for a hint, as list() does, is not disturbed
+    assert len(elastane.Job(batch=elastane.CappedLocal(local=6, max_global=6)).loader(DATA)) == 2
+
+
+def test_n_of_the_command_line_and_a_batch_policy_exclude_each_other() -> None:
+    context = WorkerContext(
+        job=JobId("j"),
+        worker=WorkerId("w"),
+        node=NodeId("n"),
+        device=DeviceId("cpu:0"),
+        store_url="memory://unused",
+        directory="unused",
+        script="train.py",
+        virtual_workers=8,
+    )
+    set_context(context)
+    try:
+        with pytest.raises(ConfigError, match=r"--virtual-workers 8 and batch=FixedGlobal\(4\) exclude"):
+            elastane.Job(batch=elastane.FixedGlobal(4))
+        assert elastane.Job(virtual_workers=2).virtual_workers == 8
+    finally:
+        set_context(None)
+
+
 def test_a_registered_object_is_part_of_the_state() -> None:
     digests = []
     for start in (0.0, 1.0):
@@ -98,6 +146,27 @@ class Endless(IterableDataset):
         (lambda: elastane.Job(virtual_workers=0), ConfigError, "virtual_workers is 0"),
         (lambda: elastane.Job(virtual_workers=-3), ConfigError, "virtual_workers is -3"),
         (lambda: elastane.Job(threads=0), ConfigError, "threads is 0"),
+        (
+            lambda: elastane.Job(virtual_workers=2, batch=elastane.FixedGlobal(4)),
+            ConfigError,
+            r"virtual_workers=2 and batch=FixedGlobal\(4\) exclude each other",
+        ),
+        (
+            lambda: elastane.Job(batch=elastane.FixedGlobal(4)).loader(DATA, batch_size=2),
+            ConfigError,
+            r"batch_size=2, but FixedGlobal\(4\) says how many samples",
+        ),
+        (
+            lambda: elastane.Job(batch=elastane.FixedGlobal(13)).loader(DATA),
+            ConfigError,
+            r"12 samples, fewer than the 13 that a step of FixedGlobal\(13\) may have",
+        ),
+        (
+            lambda: elastane.Job(batch=elastane.FixedGlobal(4)).loader(DATA, tail="pad"),
+            ConfigError,
+            "tail='pad' repeats samples",
+        ),
+        (lambda: elastane.Job().loader(DATA), ConfigError, "job.loader needs batch_size"),
         (lambda: elastane.Job(determinism="maybe"), ConfigError, "determinism='maybe'"),
         (lambda: elastane.Job().loader(DATA, batch_size=0), ConfigError, "batch_size is 0"),
         (

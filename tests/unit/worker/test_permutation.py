@@ -29,7 +29,9 @@ def sampler_batches(
 
 
 def own_batches(order: DataOrder, orders: EpochOrders, epoch: int, vrank: int) -> list[list[int]]:
-    batches = [orders.indices(epoch, order.positions(step, vrank)) for step in range(order.steps_per_epoch)]
+    batches = [
+        orders.indices(epoch, order.positions(0, step, vrank)) for step in range(order.steps_per_epoch)
+    ]
     return [batch for batch in batches if batch]
 
 

@@ -14,7 +14,7 @@ ALONE = (VrankRange(0, 1),)
 
 
 def entered(model: nn.Module, *, overlap: bool = True) -> GradientReducer:
-    reducer = GradientReducer(model, 1, overlap=overlap)
+    reducer = GradientReducer(model, overlap=overlap)
     reducer.enter(ALONE, 0, None)
     return reducer
 
@@ -85,7 +85,7 @@ def test_gradients_of_the_last_step_do_not_leak_into_the_next_without_zero_grad(
 def test_zeroing_gradients_in_place_between_virtual_workers_spoils_nothing() -> None:
     model = nn.Linear(3, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    reducer = GradientReducer(model, 2)
+    reducer = GradientReducer(model)
     reducer.enter((VrankRange(0, 2),), 0, None)
     for vrank in range(2):
         reducer.begin_vrank(vrank, total_weight=2.0)
@@ -112,18 +112,18 @@ def test_frozen_parameters_are_left_alone() -> None:
 
 def test_a_model_without_trainable_parameters_is_refused() -> None:
     with pytest.raises(UnsupportedModelError, match="nothing to train"):
-        GradientReducer(nn.ReLU(), 1)
+        GradientReducer(nn.ReLU())
 
 
 def test_a_model_on_two_devices_is_refused() -> None:
     model = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 1, device="meta"))
     with pytest.raises(UnsupportedModelError, match=r"'0.weight' is on cpu and '1.weight' on meta"):
-        GradientReducer(model, 1)
+        GradientReducer(model)
 
 
 def test_gradients_keep_the_strides_of_their_parameters() -> None:
     model = nn.Conv2d(3, 8, 3).to(memory_format=torch.channels_last)
-    reducer = GradientReducer(model, 2)
+    reducer = GradientReducer(model)
     reducer.enter((VrankRange(0, 2),), 0, None)
     for vrank in range(2):
         reducer.begin_vrank(vrank, total_weight=2.0)
@@ -135,7 +135,7 @@ def test_gradients_keep_the_strides_of_their_parameters() -> None:
 
 
 def test_calls_out_of_order_are_our_own_mistake() -> None:
-    reducer = GradientReducer(nn.Linear(3, 1), 2)
+    reducer = GradientReducer(nn.Linear(3, 1))
     reducer.enter((VrankRange(0, 2),), 0, None)
     with pytest.raises(AssertionError, match="vrank 1 begun, 0"):
         reducer.begin_vrank(1, total_weight=2.0)
@@ -169,7 +169,7 @@ def test_a_virtual_worker_without_samples_adds_zeros_whatever_its_gradient(
     # The mean over no samples is NaN; and a parameter that only such a virtual worker used has no gradient.
     monkeypatch.setattr(elastane.worker.reducer, "SMALL_BYTES", small_bytes)
     model = nn.Sequential(nn.Linear(3, 1), nn.Linear(1, 1))
-    reducer = GradientReducer(model, 2)
+    reducer = GradientReducer(model)
     reducer.enter((VrankRange(0, 2),), 0, None)
     reducer.begin_vrank(0, total_weight=1.0)
     backward(model[0])

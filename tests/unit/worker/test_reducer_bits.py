@@ -133,7 +133,7 @@ def test_a_job_that_grows_and_shrinks_every_step_gives_the_bits_of_one_worker(ov
 def test_negative_zeros_survive_where_nothing_is_added() -> None:
     # Accumulating into a zeroed gradient would turn -0.0 into 0.0, and stock DDP does not do that.
     model = torch.nn.Linear(2, 1, bias=False)
-    reducer = GradientReducer(model, 2)
+    reducer = GradientReducer(model)
     reducer.enter((VrankRange(0, 2),), 0, None)
     for vrank in range(2):
         reducer.begin_vrank(vrank, total_weight=2.0)

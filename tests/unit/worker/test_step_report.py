@@ -1,4 +1,14 @@
-from elastane.worker.report import StepReport, VrankReport, average_values, pack_report, unpack_reports
+import pytest
+
+from elastane.model.errors import DeterminismError
+from elastane.worker.report import (
+    StepReport,
+    VrankReport,
+    average_values,
+    count_samples,
+    pack_report,
+    unpack_reports,
+)
 
 
 def report(*vranks: VrankReport) -> StepReport:
@@ -21,6 +31,15 @@ def test_the_bits_of_an_average_do_not_depend_on_who_held_which_virtual_worker()
     together = average_values([report(*vranks)])
     for cut in range(1, 7):
         assert average_values([report(*vranks[:cut]), report(*vranks[cut:])]) == together
+
+
+def test_the_samples_of_all_virtual_workers_are_counted_and_must_be_those_planned() -> None:
+    reports = [report(VrankReport(0, 4, {}), VrankReport(1, 2, {})), report(VrankReport(2, 0, {}))]
+    assert count_samples(reports, planned=6, step=9) == 6
+    with pytest.raises(
+        DeterminismError, match="8 samples were planned for step 9, but the workers trained 6"
+    ):
+        count_samples(reports, planned=8, step=9)
 
 
 def test_a_step_without_logged_values_has_none() -> None:

@@ -62,6 +62,33 @@ def test_the_commit_carries_out_what_was_counted_once() -> None:
     assert optimizer.param_groups[0]["lr"] == 0.5
 
 
+def test_a_scaled_learning_rate_is_used_in_the_step_and_seen_by_nobody_else() -> None:
+    model, optimizer, scheduler, update, _ = build()
+    set_gradient(model, 0.25)
+    update.apply((1,), (1,), lr_scale=2.0)
+    assert model.weight.tolist() == [[0.5, 0.5]]
+    assert (optimizer.param_groups[0]["lr"], scheduler.get_last_lr()) == (0.5, [0.5])
+
+
+def test_every_group_has_its_own_learning_rate_back_even_if_the_step_fails() -> None:
+    model = nn.Linear(2, 1)
+    groups = [{"params": [model.weight], "lr": 1.0}, {"params": [model.bias], "lr": torch.tensor(0.5)}]
+    optimizer = torch.optim.SGD(groups)
+    used: list[list[float]] = []
+
+    def fail(*_: object) -> None:
+        used.append([float(group["lr"]) for group in optimizer.param_groups])
+        raise ValueError("no step")
+
+    optimizer.register_step_pre_hook(fail)
+    update = Update(model, [optimizer], [])
+    update.attach(Folding())
+    with pytest.raises(ValueError, match="no step"):
+        update.apply((1,), (), lr_scale=4.0)
+    assert used == [[4.0, 2.0]]
+    assert [float(group["lr"]) for group in optimizer.param_groups] == [1.0, 0.5]
+
+
 def test_an_optimizer_that_was_not_stepped_is_left_alone() -> None:
     model, _, _, update, _ = build()
     set_gradient(model, 0.25)
