@@ -98,8 +98,13 @@ def freeze() -> None:
 
 
 def hang() -> None:
-    """Hang in native code that does not give the interpreter's lock back: no thread of Python goes on."""
-    ctypes.PyDLL(None).sleep(3600)
+    """Hang in native code that does not give the interpreter's lock back: no thread of Python goes on.
+
+    A mutex that the thread holds already: no signal but SIGKILL ends the wait.
+    """
+    libc, mutex = ctypes.PyDLL(None), ctypes.create_string_buffer(64)
+    libc.pthread_mutex_lock(mutex)
+    libc.pthread_mutex_lock(mutex)
 
 
 def fail() -> None:

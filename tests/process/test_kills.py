@@ -17,7 +17,7 @@ pytestmark = pytest.mark.process
 
 KILLS = int(os.environ.get("ELASTANE_TEST_KILLS", "60"))
 SEED = int(os.environ.get("ELASTANE_TEST_SEED", "1"))
-STEPS_FOR_A_KILL = 100
+STEPS_FOR_A_KILL = 60
 LONGEST_PAUSE_S = 0.4
 """Longer than a recovery and a join together take: deaths fall into all their parts."""
 
