@@ -12,8 +12,6 @@ import pytest
 from agent_world import DEADLINE_S, nothing_left_behind
 from kill_world import KillJob, run_quietly
 
-from elastane.cli.serve import Launch, save_launch
-
 pytestmark = pytest.mark.process
 
 STEPS = 1500
@@ -21,7 +19,6 @@ STEPS = 1500
 
 def begin_job(folder: Path, workers: int = 3) -> KillJob:
     job = KillJob.begin(folder, STEPS, workers=workers)
-    save_launch(job.world.info, Launch())
     job.settle()
     return job
 

@@ -25,7 +25,8 @@ from elastane.agent.launcher import Launcher
 from elastane.agent.presence import Presence, PresenceSettings
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
-from elastane.core.view import encode
+from elastane.core.staffing import is_saving
+from elastane.core.view import JobView, encode
 from elastane.jobs.registry import name_key
 from elastane.jobs.requests import request_stop
 from elastane.model.errors import JobNotFoundError, JobStateError, StoreBusyError, StoreError
@@ -48,13 +49,26 @@ _STORE_RETRY_S = 0.5
 class Agent:
     """Run the workers of one job on one node."""
 
-    def __init__(self, place: AgentPlace, launcher: Launcher, settings: AgentSettings | None = None) -> None:
-        """Prepare to serve the job at `place`; the launcher is closed when `run` ends."""
+    def __init__(
+        self,
+        place: AgentPlace,
+        launcher: Launcher,
+        settings: AgentSettings | None = None,
+        lifeline: int | None = None,
+    ) -> None:
+        """Prepare to serve the job at `place`; the launcher is closed when `run` ends.
+
+        `lifeline` is a descriptor that somebody in the foreground holds: each byte from it is one request to
+        stop, its end means that nobody looks after the job any more. It stays the caller's.
+        """
         self._place = place
         self._launcher = launcher
         self._settings = settings or AgentSettings()
         self._stop_requests = 0
         self._stop_deadline_s: float | None = None
+        self._lifeline = lifeline
+        self._alone_since_s: float | None = None
+        self._told_of_saving = False
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def request_stop(self) -> None:
@@ -90,7 +104,7 @@ class Agent:
             raise JobNotFoundError(f"no job {place.job!r} in {place.store_url}; `elastane ps` lists the jobs")
         _check_name(store, info)
         presence = self._make_presence(info)
-        events = EventLog(Path(info.directory), f"agent {place.node}")
+        events = EventLog(Path(place.directory or info.directory), f"agent {place.node}")
         shift = Shift(self._launcher, bulletin, info, events, place, self._settings)
         try:
             self._take_place(store, presence)
@@ -103,7 +117,14 @@ class Agent:
 
     def _make_presence(self, info: JobInfo) -> Presence:
         place, keys = self._place, JobKeys(self._place.job)
-        record = AgentRecord(node=place.node, pid=os.getpid(), devices=place.devices, born=read_own_birth())
+        record = AgentRecord(
+            node=place.node,
+            pid=os.getpid(),
+            devices=place.devices,
+            born=read_own_birth(),
+            address=place.address,
+            directory=place.directory or info.directory,
+        )
         settings = PresenceSettings(
             store_url=place.store_url,
             prefix=keys.prefix,
@@ -166,9 +187,11 @@ class Agent:
     def _turn(self, shift: Shift, store: Store) -> tuple[float, JobStatus | None]:
         """Look once and act; return when to look again, and the job's end if all is over."""
         shift.take_notices()
-        if self._stop_requests:
-            self._pursue_stop(shift, store)
         picture = shift.bulletin.read()
+        self._stop_if_alone(shift)
+        if self._stop_requests:
+            self._pursue_stop(shift, store, picture.view)
+            picture = shift.bulletin.read()
         wake_at_s = shift.staff(picture)
         status = picture.view.status
         if status.phase.ended and not shift.node.processes:
@@ -177,7 +200,16 @@ class Agent:
             return wake_at_s, status
         return min(wake_at_s, self._stop_deadline_s or wake_at_s), None
 
-    def _pursue_stop(self, shift: Shift, store: Store) -> None:
+    def _stop_if_alone(self, shift: Shift) -> None:
+        """Ask for a graceful stop when the foreground has been gone for long: nobody sees or ends the job."""
+        grace_s = self._settings.workers.orphan_grace_s
+        if self._alone_since_s is None or self._stop_requests:
+            return
+        if time.monotonic() - self._alone_since_s > grace_s:
+            shift.log("foreground_lost", reason=f"nobody has looked after the job for {grace_s:g} s")
+            self._stop_requests = 1
+
+    def _pursue_stop(self, shift: Shift, store: Store, view: JobView) -> None:
         """Ask the workers to stop together; end them if asked twice or if that takes too long."""
         now_s = time.monotonic()
         grace_s = self._settings.stop_grace_s
@@ -190,15 +222,32 @@ class Agent:
             shift.log("stop_requested", grace_s=grace_s)
         if self._stop_requests > 1:
             shift.end_at_once("stopped at once, as asked twice; what was not saved is lost")
+        elif is_saving(view):
+            if now_s >= self._stop_deadline_s and not self._told_of_saving:
+                self._told_of_saving = True
+                shift.log(
+                    "stop_waits", reason=f"the state is being saved, for more than {grace_s:g} s by now"
+                )
         elif now_s >= self._stop_deadline_s:
             shift.end_at_once(f"a graceful stop took more than {grace_s:g} s; what was not saved is lost")
 
     def _sleep(self, wake_at_s: float) -> None:
         """Wait until something happens, or until it is time."""
         timeout_s = min(max(wake_at_s - time.monotonic(), 0.0), self._settings.look_s)
-        readable, _, _ = select.select([self._launcher.fileno(), self._wake_reader], [], [], timeout_s)
+        watched = [self._launcher.fileno(), self._wake_reader]
+        if self._lifeline is not None:
+            watched.append(self._lifeline)
+        readable, _, _ = select.select(watched, [], [], timeout_s)
         if self._wake_reader in readable:
             os.read(self._wake_reader, 4096)
+        if self._lifeline in readable:
+            self._hear_foreground(self._lifeline)
+
+    def _hear_foreground(self, lifeline: int) -> None:
+        asked = len(os.read(lifeline, 4096))
+        self._stop_requests += asked
+        if not asked:
+            self._lifeline, self._alone_since_s = None, time.monotonic()
 
     def _wake(self) -> None:
         if self._wake_writer == _CLOSED:

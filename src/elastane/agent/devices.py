@@ -3,6 +3,8 @@
 Looks without importing torch, which takes a second, and without touching CUDA, which no fork survives.
 """
 
+import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from elastane.model.ids import DeviceId
 _NVIDIA_DEVICES = Path("/proc/driver/nvidia/gpus")
 """One folder a device while the NVIDIA driver is loaded."""
 _VISIBLE = "CUDA_VISIBLE_DEVICES"
+_DEVICE = re.compile(r"(cpu|cuda):[0-9]{1,4}")
 _SLOTS_WITHOUT_N = 64
 """Processor shares while N is not known yet: empty ones cost nothing, one too few bars a scale-out."""
 
@@ -33,6 +36,39 @@ def compute_cpu_slots(cores: int, wanted: int, virtual_workers: int | None) -> i
     More shares than cores let workers share a core: slow, but the result is the same.
     """
     return max(cores, wanted, virtual_workers or _SLOTS_WITHOUT_N)
+
+
+def find_devices(
+    wanted: int, virtual_workers: int | None, environment: Mapping[str, str]
+) -> tuple[DeviceId, ...]:
+    """Return the devices of this machine: its accelerators, or else shares of its processor."""
+    cuda = count_cuda_devices(environment)
+    if cuda:
+        return name_cuda_devices(cuda)
+    cores = len(os.sched_getaffinity(0))
+    return name_cpu_slots(compute_cpu_slots(cores, wanted, virtual_workers))
+
+
+def parse_devices(text: str, environment: Mapping[str, str]) -> tuple[DeviceId, ...]:
+    """Return the devices that a person names: "2" for the first two, or a list like "cuda:0,cuda:3".
+
+    Raises:
+        ConfigError: the text is neither, or the machine has fewer.
+    """
+    if text.isascii() and text.isdigit():
+        cuda = count_cuda_devices(environment)
+        if not cuda:
+            return name_cpu_slots(int(text))
+        if not 1 <= int(text) <= cuda:
+            raise ConfigError(f"--devices {text}: this machine has {cuda} CUDA devices")
+        return name_cuda_devices(int(text))
+    names = tuple(DeviceId(part.strip()) for part in text.split(","))
+    bad = [name for name in names if not _DEVICE.fullmatch(name)]
+    if bad or len(set(names)) < len(names):
+        raise ConfigError(
+            f"--devices {text!r} is neither a number nor a list of different devices like cuda:0,cuda:1"
+        )
+    return names
 
 
 def count_cuda_devices(environment: Mapping[str, str], drivers: Path = _NVIDIA_DEVICES) -> int:

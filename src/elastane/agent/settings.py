@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from elastane.core.staffing import StaffingSettings
+from elastane.core.staffing import FailureLimits, StaffingSettings
 from elastane.model.ids import DeviceId, JobId, NodeId
+from elastane.model.records import Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +15,7 @@ class WorkerSettings:
     virtual_workers: int | None = None
     resume: bool = False
     lease_ttl_s: float = 3.0
+    orphan_grace_s: float = 60.0
     intra_op_threads: int = 1
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -43,3 +45,25 @@ class AgentPlace:
     node: NodeId
     devices: tuple[DeviceId, ...]
     store_url: str
+    address: str = "127.0.0.1"
+    """Under which the workers of other nodes reach those of this one."""
+    directory: str = ""
+    """The job's folder on this node; "" = where the job was made."""
+
+
+def make_agent_settings(launch: Launch) -> AgentSettings:
+    """Return how an agent serves a job that is to be run as `launch` says."""
+    script, machine, preemption = launch.failures
+    return AgentSettings(
+        workers=WorkerSettings(
+            virtual_workers=launch.virtual_workers,
+            resume=launch.resume,
+            lease_ttl_s=launch.lease_s,
+            orphan_grace_s=launch.orphan_grace_s,
+            intra_op_threads=launch.threads,
+        ),
+        staffing=StaffingSettings(
+            limits=FailureLimits(script=script, machine=machine, preemption=preemption)
+        ),
+        stop_grace_s=launch.grace_s,
+    )

@@ -58,7 +58,8 @@ class Shift:
         self._launcher = launcher
         self._info = info
         self._events = events
-        self._store_url = place.store_url
+        self._place = place
+        self._directory = place.directory or info.directory
         self._settings = settings
         self._staffing = replace(settings.staffing, frozen_limit_s=settings.workers.lease_ttl_s)
         self._view: JobView | None = None
@@ -173,7 +174,7 @@ class Shift:
             )
 
     def _describe_failure(self, worker: WorkerId, code: int | None) -> str:
-        path = log_path(Path(self._info.directory), worker)
+        path = log_path(Path(self._directory), worker)
         words = read_last_words(path)
         return f"{worker} {explain_exit(code)}, see {path}" + (f"\n{words}" if words else "")
 
@@ -238,13 +239,15 @@ class Shift:
             worker=process.worker,
             node=self.node.node,
             device=process.device,
-            store_url=self._store_url,
-            directory=self._info.directory,
+            address=self._place.address,
+            store_url=self._place.store_url,
+            directory=self._directory,
             script=self._info.script,
             arguments=self._info.arguments,
             virtual_workers=settings.virtual_workers,
             resume=settings.resume,
             lease_ttl_s=settings.lease_ttl_s,
+            orphan_grace_s=settings.orphan_grace_s,
             intra_op_threads=settings.intra_op_threads,
             requested_at_s=process.started_at_s,
             environment=dict(settings.environment),

@@ -10,9 +10,7 @@ from typing import Annotated
 import typer
 
 from elastane.cli.exits import Exit
-from elastane.cli.home import open_home, resolve_home
-from elastane.cli.options import HomeOption, JobArgument, JsonOption, TimeoutOption, WaitOption
-from elastane.cli.output import Output
+from elastane.cli.options import Desk, JobArgument, Patience
 from elastane.cli.parse import ScaleBy, parse_scale
 from elastane.cli.render import render_change
 from elastane.cli.watch import JobWatch, resolve_worker
@@ -27,8 +25,6 @@ from elastane.store.base import Store
 
 WAIT_INTERVAL_S = 0.05
 """Time between two looks while waiting: well below the time that the fastest change takes."""
-DEFAULT_TIMEOUT_S = 600.0
-"""Longer than a cold start on a busy machine; a change that has not happened by then has a cause."""
 
 Request = Callable[[Store, JobInfo, JobSnapshot], requests.Change]
 
@@ -37,10 +33,8 @@ def scale(
     job: JobArgument,
     workers: Annotated[str, typer.Argument(metavar="N|+N|-N", help="Workers to run: 8, +2 more, -1 fewer.")],
     *,
-    wait: WaitOption = False,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    patience: Patience,
+    desk: Desk,
 ) -> int:
     """Let a job run with more or fewer workers."""
     wish = parse_scale(workers)
@@ -48,9 +42,7 @@ def scale(
     def request(store: Store, info: JobInfo, _snapshot: JobSnapshot) -> requests.Change:
         return requests.request_scale(store, info.job, wish.workers, relative=isinstance(wish, ScaleBy))
 
-    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
-    with open_home(resolve_home(home)) as store:
-        return act.perform(store, job, request)
+    return perform(job, request, patience, desk)
 
 
 def migrate(
@@ -61,82 +53,62 @@ def migrate(
         str | None,
         typer.Option("--to", metavar="DEVICE", help="Where to: DEVICE or NODE:DEVICE [any other]."),
     ] = None,
-    wait: WaitOption = False,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    patience: Patience,
+    desk: Desk,
 ) -> int:
     """Move a worker to another device: its successor is started there and takes over in one switch."""
 
     def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
         return requests.request_migrate(store, info.job, resolve_worker(snapshot, source), to)
 
-    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
-    with open_home(resolve_home(home)) as store:
-        return act.perform(store, job, request)
+    return perform(job, request, patience, desk)
 
 
 def evict(
     job: JobArgument,
     worker: Annotated[str, typer.Argument(metavar="WORKER", help="The worker that is to go.")],
     *,
-    wait: WaitOption = False,
-    timeout_s: TimeoutOption = DEFAULT_TIMEOUT_S,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    patience: Patience,
+    desk: Desk,
 ) -> int:
     """Let a worker go at the next step, without a successor: the job then wants one fewer."""
 
     def request(store: Store, info: JobInfo, snapshot: JobSnapshot) -> requests.Change:
         return requests.request_evict(store, info.job, resolve_worker(snapshot, worker))
 
-    act = _Act(out=Output(as_json=as_json), wait=wait, timeout_s=timeout_s)
-    with open_home(resolve_home(home)) as store:
-        return act.perform(store, job, request)
+    return perform(job, request, patience, desk)
 
 
-class _Act:
-    """Send one request and, if asked, wait for what it changes."""
-
-    __slots__ = ("_out", "_timeout_s", "_wait")
-
-    def __init__(self, *, out: Output, wait: bool, timeout_s: float) -> None:
-        self._out = out
-        self._wait = wait
-        self._timeout_s = timeout_s
-
-    def perform(self, store: Store, job: str, request: Request) -> int:
+def perform(job: str, request: Request, patience: Patience, desk: Desk) -> int:
+    """Send one request and, if asked, wait for what it changes; return the exit code."""
+    with desk.open() as store:
         info = find_job(store, job)
         watch = JobWatch(store, info)
         before = watch.look()
         asked = request(store, info, before)
         changes: tuple[Change, ...] = ()
         code = Exit.DONE
-        if self._wait:
-            after = wait_until_settled(watch, self._timeout_s)
+        done = None
+        if patience.wait:
+            after = wait_until_settled(watch, patience.timeout_s)
             changes = after.changes[len(before.changes) :]
-            code = Exit.DONE if is_settled(after) else Exit.TIMED_OUT
-        data = {
-            "job": info.job,
-            "before": asked.before,
-            "after": asked.after,
-            "waited": self._wait,
-            "done": is_settled(after) if self._wait else None,
-            "changes": changes,
-        }
-        self._out.show(data, "\n".join(self._describe(info, asked, changes, code)))
-        return code
-
-    def _describe(
-        self, info: JobInfo, asked: requests.Change, changes: tuple[Change, ...], code: Exit
-    ) -> list[str]:
-        lines = [f"job {info.job}: {describe_request(asked)}"]
-        lines += [render_change(change) for change in changes]
-        if code is Exit.TIMED_OUT:
-            lines.append(
-                f"not done after {self._timeout_s:g} s; the request stands: `elastane show {info.job}`"
-            )
-        return lines
+            done = is_settled(after)
+            code = Exit.DONE if done else Exit.TIMED_OUT
+    data = {
+        "job": info.job,
+        "before": asked.before,
+        "after": asked.after,
+        "waited": patience.wait,
+        "done": done,
+        "changes": changes,
+    }
+    lines = [f"job {info.job}: {describe_request(asked)}", *(render_change(change) for change in changes)]
+    if code is Exit.TIMED_OUT:
+        lines.append(
+            f"not done after {patience.timeout_s:g} s; the request stands: `elastane show {info.job}`"
+        )
+    desk.output().show(data, "\n".join(lines))
+    return code
 
 
 def describe_request(asked: requests.Change) -> str:

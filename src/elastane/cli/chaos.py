@@ -20,16 +20,14 @@ import typer
 from elastane.agent.strike import Mark, find_worker_process
 from elastane.cli.drill_report import render_report, summarise_report
 from elastane.cli.exits import Exit
-from elastane.cli.home import open_home, resolve_home
-from elastane.cli.options import HomeOption, JobArgument, JsonOption
+from elastane.cli.options import Desk, JobArgument
 from elastane.cli.output import Output
 from elastane.cli.parse import parse_duration
-from elastane.cli.serve import load_launch
 from elastane.cli.watch import EventTail
 from elastane.cli.wording import format_duration
 from elastane.core.drills import Harm, Spared, Target, choose_target, find_safe_holders
 from elastane.core.view import JobView
-from elastane.jobs.registry import find_job
+from elastane.jobs.registry import find_job, read_launch
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobStateError
 from elastane.model.ids import WorkerId
@@ -169,22 +167,21 @@ def chaos(
     yes: Annotated[
         bool, typer.Option("--yes", help="Harm also the only worker that holds the training state.")
     ] = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    desk: Desk,
 ) -> int:
     """Kill or freeze workers of your own job at random, and report what that did to it.
 
     The job should train on without losing a step. Ctrl-C ends the drills and reports.
     """
-    out = Output(as_json=as_json)
+    out = desk.output()
     every_s, for_s = parse_duration(kill_every), parse_duration(duration)
     number = secrets.randbelow(1_000_000) if seed is None else seed
-    with open_home(resolve_home(home)) as store:
+    with desk.open() as store:
         info = find_job(store, job)
         session = Session(
             store=store,
             info=info,
-            lease_s=load_launch(info).lease_s,
+            lease_s=read_launch(store, info.job).lease_s,
             harm=Harm.FREEZE if freeze else Harm.KILL,
             generator=random.Random(number),
             out=out,

@@ -13,24 +13,29 @@ from elastane.store.base import Store
 from elastane.store.open import open_store
 
 HOME_VARIABLE = "ELASTANE_HOME"
+STORE_VARIABLE = "ELASTANE_STORE"
 DEFAULT_HOME = "~/.elastane"
 STORE_FILE = "store.db"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Home:
-    """Say where jobs live on this machine."""
+    """Say where jobs live on this machine, and where they are known."""
 
     path: Path
+    store: str = ""
+    """URL of a store elsewhere; "" for the file in this home."""
 
     @property
     def store_url(self) -> str:
-        """Return the URL of the store that belongs to this home."""
-        return f"sqlite://{self.path / STORE_FILE}"
+        """Return the URL of the store."""
+        return self.store or f"sqlite://{self.path / STORE_FILE}"
 
 
-def resolve_home(flag: Path | None, environment: Mapping[str, str] = os.environ) -> Home:
-    """Return the home that `--home`, `ELASTANE_HOME` or the default names; it need not exist yet.
+def resolve_home(
+    flag: Path | None, store: str | None = None, environment: Mapping[str, str] = os.environ
+) -> Home:
+    """Return the home and store that flags, the environment or the defaults name; they need not exist yet.
 
     Raises:
         ConfigError: the path exists and is no folder, or names a user that does not exist.
@@ -44,7 +49,7 @@ def resolve_home(flag: Path | None, environment: Mapping[str, str] = os.environ)
         ) from error
     if path.exists() and not path.is_dir():
         raise ConfigError(f"the home folder {path} is no folder; give another with --home or {HOME_VARIABLE}")
-    return Home(path=path)
+    return Home(path=path, store=store or environment.get(STORE_VARIABLE) or "")
 
 
 def make_home(home: Home) -> None:
@@ -63,7 +68,7 @@ def open_home(home: Home) -> Store:
         JobNotFoundError: nothing ever ran there.
         StoreError: the store cannot be used.
     """
-    if not (home.path / STORE_FILE).exists():
+    if not home.store and not (home.path / STORE_FILE).exists():
         raise JobNotFoundError(
             f"no job has run yet in {home.path}; start one with `elastane run`, "
             f"or name another home with --home or {HOME_VARIABLE}"

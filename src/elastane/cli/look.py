@@ -8,8 +8,7 @@ from typing import Annotated
 import typer
 
 from elastane.cli.exits import Exit
-from elastane.cli.home import open_home, resolve_home
-from elastane.cli.options import FollowOption, HomeOption, JobArgument, JsonOption
+from elastane.cli.options import Desk, FollowOption, JobArgument
 from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, render_job, render_jobs
 from elastane.cli.watch import EventTail, JobWatch, look_at_all
@@ -27,11 +26,11 @@ POLL_INTERVAL_S = 0.2
 """Time between two looks at a file that is followed: no delay for a person, no load for the machine."""
 
 
-def ps(home: HomeOption = None, as_json: JsonOption = False) -> int:
+def ps(*, desk: Desk) -> int:
     """List all jobs, running and ended."""
-    out = Output(as_json=as_json)
+    out = desk.output()
     try:
-        store = open_home(resolve_home(home))
+        store = desk.open()
     except JobNotFoundError:
         # Nothing has ever run here: to a question for all jobs that is an answer, not an error.
         out.show({"jobs": []}, render_jobs((), 0.0))
@@ -43,11 +42,11 @@ def ps(home: HomeOption = None, as_json: JsonOption = False) -> int:
     return Exit.DONE
 
 
-def show(job: JobArgument, home: HomeOption = None, as_json: JsonOption = False) -> int:
+def show(job: JobArgument, *, desk: Desk) -> int:
     """Show one job: its workers and what each runs, what is changing and why, what changes cost."""
-    with open_home(resolve_home(home)) as store:
+    with desk.open() as store:
         snapshot = JobWatch(store, find_job(store, job)).look()
-    Output(as_json=as_json).show(summarise_snapshot(snapshot), render_job(snapshot))
+    desk.output().show(summarise_snapshot(snapshot), render_job(snapshot))
     return Exit.DONE
 
 
@@ -59,12 +58,11 @@ def events(
         list[str] | None,
         typer.Option("--kind", metavar="KIND", help="Only events of this kind (repeatable)."),
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    desk: Desk,
 ) -> int:
     """Print what happened in a job, with the reason for each decision."""
-    out = Output(as_json=as_json)
-    with open_home(resolve_home(home)) as store:
+    out = desk.output()
+    with desk.open() as store:
         info = find_job(store, job)
         tail = EventTail(Path(info.directory))
         for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
@@ -81,12 +79,11 @@ def logs(
     worker: Annotated[
         str | None, typer.Option("--worker", "-w", metavar="WORKER", help="Only of this worker.")
     ] = None,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    desk: Desk,
 ) -> int:
     """Print what the workers of a job wrote, those that are gone included."""
-    out = Output(as_json=as_json)
-    with open_home(resolve_home(home)) as store:
+    out = desk.output()
+    with desk.open() as store:
         info = find_job(store, job)
         folder = Path(info.directory) / "logs"
         chosen = _resolve_log(folder, info.job, worker) if worker else None

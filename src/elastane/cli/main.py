@@ -11,8 +11,9 @@ from dataclasses import dataclass
 
 import typer
 
-from elastane.cli import act, chaos, doctor, look, run, stop
+from elastane.cli import act, agent, chaos, doctor, look, run, stop
 from elastane.cli.exits import Exit, compute_exit, describe_error
+from elastane.cli.groups import with_groups
 from elastane.cli.output import Output
 from elastane.cli.torchrun import translate_torchrun
 from elastane.model.errors import ElastaneError
@@ -51,18 +52,19 @@ def make_app(called: str | None = None) -> typer.Typer:
         pretty_exceptions_enable=False,
         context_settings={"help_option_names": ["-h", "--help"]},
     )
-    app.command()(run.run)
-    app.command()(look.ps)
-    app.command()(look.show)
-    app.command()(look.events)
-    app.command()(look.logs)
+    app.command()(with_groups(run.run))
+    app.command()(with_groups(look.ps))
+    app.command()(with_groups(look.show))
+    app.command()(with_groups(look.events))
+    app.command()(with_groups(look.logs))
     # "-1" must reach the argument and not be taken for a flag.
-    app.command(context_settings={"ignore_unknown_options": True})(act.scale)
-    app.command()(act.migrate)
-    app.command()(act.evict)
-    app.command()(stop.stop)
-    app.command()(run.resume)
-    app.command()(chaos.chaos)
+    app.command(context_settings={"ignore_unknown_options": True})(with_groups(act.scale))
+    app.command()(with_groups(act.migrate))
+    app.command()(with_groups(act.evict))
+    app.command()(with_groups(stop.stop))
+    app.command()(with_groups(run.resume))
+    app.command("agent")(with_groups(agent.serve_node))
+    app.command()(with_groups(chaos.chaos))
     app.command()(doctor.doctor)
     for name, heavy in HEAVY_COMMANDS.items():
         if importlib.util.find_spec(heavy.module) is not None:

@@ -92,3 +92,18 @@ def _check_count(workers: int) -> None:
             f"a job cannot have {workers} workers; ask for 1 up to its number of virtual workers"
             + (", or end it with `elastane stop`" if workers < 1 else "")
         )
+
+
+def parse_failures(text: str) -> tuple[int, int, int]:
+    """Read `3:10:100`: the failures of the script, of machines, and the preemptions that end a job.
+
+    Raises:
+        ConfigError: the text is not three numbers from 1 on.
+    """
+    match = re.fullmatch(r"([1-9]\d{0,8}):([1-9]\d{0,8}):([1-9]\d{0,8})", text.strip(), flags=re.ASCII)
+    if match is None:
+        raise ConfigError(
+            f"--failures {text!r} is not three numbers from 1 on; "
+            "write SCRIPT:MACHINE:PREEMPTION, like 3:10:100"
+        )
+    return int(match[1]), int(match[2]), int(match[3])

@@ -7,14 +7,14 @@ from typing import Annotated
 import msgspec
 import typer
 
-from elastane.cli.home import Home, make_home, open_home, resolve_home
-from elastane.cli.options import HomeOption, JobArgument, JsonOption
+from elastane.cli.home import STORE_VARIABLE, Home, make_home, open_home
+from elastane.cli.options import Crew, Desk, JobArgument, LaunchFlags, Stage, WorkersOption
 from elastane.cli.outcome import compute_outcome, tell_outcome
 from elastane.cli.output import Output
 from elastane.cli.parse import parse_workers
 from elastane.cli.script import check_script, make_name
-from elastane.cli.serve import Launch, load_launch, save_launch, serve_job
-from elastane.jobs.registry import NewJob, create_job, find_job, name_key, reopen_job
+from elastane.cli.serve import serve_job
+from elastane.jobs.registry import NewJob, create_job, find_job, name_key, read_launch, reopen_job
 from elastane.jobs.requests import JobPicture, check_wanted, read_picture
 from elastane.model.errors import ConfigError, JobStateError, StateFileError
 from elastane.model.records import JobInfo, Spec
@@ -23,21 +23,12 @@ from elastane.store.open import open_store
 
 MANIFEST = Path("final") / "manifest.json"
 """Where a graceful stop leaves word of the state it saved, in the job's folder."""
-MIN_LEASE_S = 0.5
-"""A shorter lease would be lost to nothing but a busy machine."""
 NAME_PATIENCE_S = 15.0
 """Three lives of an agent's lease: until then the name of a killed one is free."""
 NAME_INTERVAL_S = 0.1
 MAX_NAMES = 1000
 """Names tried for a job that was given none: more living jobs of one script no machine has."""
 
-WorkersOption = Annotated[
-    str | None,
-    typer.Option("--workers", "-n", metavar="N|MIN:N", help="Workers to run; MIN:N may start with MIN [1]."),
-]
-PlainOption = Annotated[
-    bool, typer.Option("--plain", help="One line for each event instead of the live view.")
-]
 ScriptArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the script, after `--`.")
 ]
@@ -55,77 +46,69 @@ def run(
     script: Annotated[Path, typer.Argument(metavar="SCRIPT", help="The Python file that trains.")],
     arguments: ScriptArguments = None,
     *,
-    workers: WorkersOption = None,
-    virtual_workers: Annotated[
-        int | None, typer.Option("--virtual-workers", metavar="N", min=1, help="Overrides the script's.")
-    ] = None,
-    name: Annotated[str | None, typer.Option("--name", help="Name of the job [that of the script].")] = None,
-    threads: Annotated[
-        int, typer.Option("--threads", metavar="N", min=1, help="Threads per operation of each worker.")
-    ] = 1,
-    grace_s: Annotated[
-        float, typer.Option("--grace", metavar="SECONDS", min=0.0, help="How long a graceful stop may take.")
-    ] = 30.0,
-    lease_s: Annotated[
-        float,
-        typer.Option("--lease", metavar="SECONDS", min=MIN_LEASE_S, help="Silence that counts as death."),
-    ] = 3.0,
-    cold: Annotated[
-        bool, typer.Option("--cold", help="Start each worker anew, not from a prepared process.")
-    ] = False,
-    plain: PlainOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    crew: Crew,
+    flags: LaunchFlags,
+    stage: Stage,
+    desk: Desk,
 ) -> int:
-    """Run a training script as an elastic job on this machine, and show it.
+    """Run a training script as an elastic job, on this machine and on those that serve it too, and show it.
 
     Ctrl-C once stops it gracefully: the state is saved and `elastane resume` goes on. Twice ends it at once.
     """
-    out = Output(as_json=as_json)
-    wish = parse_workers(workers or "1")
+    out = desk.output()
+    # Several nodes and no number: one worker each.
+    wish = parse_workers(crew.workers or str(crew.nodes))
     path = check_script(script)
-    launch = Launch(
-        virtual_workers=virtual_workers, threads=threads, grace_s=grace_s, lease_s=lease_s, cold=cold
-    )
-    where = resolve_home(home)
+    launch = flags.make_launch()
+    where = desk.resolve()
+    check_meeting_place(where, crew.nodes, stage)
     make_home(where)
     with open_store(where.store_url) as store:
         new = NewJob(
-            name=name or _find_free_name(store, make_name(path)),
+            name=crew.name or _find_free_name(store, make_name(path)),
             script=str(path),
             arguments=tuple(arguments or ()),
-            spec=Spec(wanted=wish.wanted, minimum=wish.minimum),
-            virtual_workers=virtual_workers or 0,
+            spec=Spec(wanted=wish.wanted, minimum=wish.minimum, nodes=crew.nodes),
+            launch=launch,
+            node=stage.name(),
         )
         info = create_job(store, where.path, new)
-    save_launch(info, launch)
-    return _serve(where, info, launch, wanted=wish.wanted, resume=False, out=out, plain=plain)
+    return _serve(where, info, stage, out)
 
 
 def resume(
     job: JobArgument,
     *,
     workers: WorkersOption = None,
-    plain: PlainOption = False,
-    home: HomeOption = None,
-    as_json: JsonOption = False,
+    stage: Stage,
+    desk: Desk,
 ) -> int:
     """Go on with a stopped job from the state that its graceful stop saved, under the same id."""
-    out = Output(as_json=as_json)
-    where = resolve_home(home)
+    out = desk.output()
+    where = desk.resolve()
     with open_home(where) as store:
         info = find_job(store, job)
         picture = read_picture(store, info.job)
         check_resumable(info, picture)
         saved = load_saved_state(info)
         spec = make_resumed_spec(picture.view.spec, workers, saved)
-        launch = msgspec.structs.replace(load_launch(info), virtual_workers=saved.virtual_workers or None)
+        launch = msgspec.structs.replace(
+            read_launch(store, info.job), virtual_workers=saved.virtual_workers or None, resume=True
+        )
         check_script(Path(info.script))
         _await_last_agent(store, info)
-        reopen_job(store, info.job, spec)
-    save_launch(info, launch)
+        reopen_job(store, info.job, spec, launch)
     out.remark(f"job {info.job} goes on after step {saved.step}")
-    return _serve(where, info, launch, wanted=spec.wanted, resume=True, out=out, plain=plain)
+    return _serve(where, info, stage, out)
+
+
+def check_meeting_place(home: Home, nodes: int, stage: Stage) -> None:
+    """Raise ConfigError if a job for other machines is to be known only in a file of this one."""
+    if home.store_url.startswith("sqlite://") and (nodes > 1 or stage.elsewhere):
+        raise ConfigError(
+            f"a job on {nodes} nodes needs a store that all of them reach, and {home.store_url} is a file of "
+            f"this machine; start etcd and name it with --store etcd://HOST:2379/NAME or {STORE_VARIABLE}"
+        )
 
 
 def check_resumable(info: JobInfo, picture: JobPicture) -> None:
@@ -171,7 +154,8 @@ def make_resumed_spec(before: Spec, workers: str | None, saved: SavedState) -> S
         wish = parse_workers(workers)
         wanted, minimum = wish.wanted, wish.minimum
     check_wanted(wanted, saved.virtual_workers)
-    return Spec(wanted=wanted, minimum=min(minimum, wanted))
+    kept = msgspec.structs.replace(before, leaving={}, targets=(), stop=False, abort=False)
+    return msgspec.structs.replace(kept, wanted=wanted, minimum=min(minimum, wanted))
 
 
 def _await_last_agent(store: Store, info: JobInfo) -> None:
@@ -192,13 +176,11 @@ def _find_free_name(store: Store, base: str) -> str:
     raise ConfigError(f"{MAX_NAMES} jobs called {base!r} are running; give this one a name with --name")
 
 
-def _serve(
-    home: Home, info: JobInfo, launch: Launch, *, wanted: int, resume: bool, out: Output, plain: bool
-) -> int:
+def _serve(home: Home, info: JobInfo, stage: Stage, out: Output) -> int:
     """Serve the job until it ends and tell how it ended."""
     out.remark(f"job {info.job} ({info.name}), in {info.directory}")
     begun_s = time.monotonic()
-    snapshot = serve_job(home, info, launch, wanted=wanted, resume=resume, out=out, plain=plain)
+    snapshot = serve_job(home, info, stage, out)
     outcome = compute_outcome(snapshot, time.monotonic() - begun_s)
     tell_outcome(out, outcome)
     return outcome.exit_code

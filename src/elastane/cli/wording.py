@@ -157,6 +157,11 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "worker_started": lambda fields: (
         f"{fields['worker']} runs as process {fields['pid']} ({fields['start']} start)"
     ),
+    "agent_died": lambda fields: (
+        f"the agent ended with code {fields['code']} and is started again; the workers train on"
+    ),
+    "foreground_lost": lambda fields: f"lets the job stop and save{_because(fields)}",
+    "stop_waits": lambda fields: f"lets the stop take its time{_because(fields)}",
     "worker_adopted": lambda fields: (
         f"goes on with {fields['worker']}, process {fields['pid']}, which an earlier agent started"
     ),

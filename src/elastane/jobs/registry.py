@@ -4,6 +4,7 @@ A job's name belongs to it while it lives: the key `names/NAME` hangs on a lease
 creates the job, then that of the job's agent, so a dead job blocks no name. Ids are never used again.
 """
 
+import hashlib
 import re
 import secrets
 import time
@@ -15,8 +16,8 @@ import msgspec
 from elastane.core.view import encode
 from elastane.jobs.requests import check_wanted
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
-from elastane.model.ids import JobId
-from elastane.model.records import JOBS_PREFIX, JobInfo, JobKeys, JobPhase, JobStatus, Spec
+from elastane.model.ids import JobId, NodeId
+from elastane.model.records import JOBS_PREFIX, JobInfo, JobKeys, JobPhase, JobStatus, Launch, Spec
 from elastane.model.topology import Topology
 from elastane.store.base import Absent, Compare, DeleteKey, DeletePrefix, ModRevisionIs, Put, Store
 
@@ -39,8 +40,9 @@ class NewJob:
     script: str
     arguments: tuple[str, ...] = ()
     spec: Spec
-    virtual_workers: int = 0
-    """N if it is already known; 0 if the script will say."""
+    launch: Launch = Launch()  # noqa: RUF009 - frozen
+    node: NodeId = NodeId("")  # noqa: RUF009 - a string
+    """The node on which the job is made."""
 
 
 def check_name(name: str) -> None:
@@ -67,7 +69,7 @@ def create_job(store: Store, home: Path, new: NewJob) -> JobInfo:
         OSError: the folder cannot be made.
     """
     check_name(new.name)
-    check_wanted(new.spec.wanted, new.virtual_workers)
+    check_wanted(new.spec.wanted, new.launch.virtual_workers or 0)
     script = _check_script(new.script)
     _check_name_free(store, new.name)
     job = JobId(secrets.token_hex(_ID_BYTES))
@@ -79,6 +81,8 @@ def create_job(store: Store, home: Path, new: NewJob) -> JobInfo:
         arguments=new.arguments,
         directory=str(directory),
         created_at_s=time.time(),
+        node=new.node,
+        script_sha256=hash_script(script),
     )
     keys = JobKeys(job)
     lease = store.grant(_CLAIM_TTL_S)
@@ -87,6 +91,7 @@ def create_job(store: Store, home: Path, new: NewJob) -> JobInfo:
         puts=[
             Put(key=name_key(new.name), value=job.encode(), lease=lease),
             Put(key=keys.info, value=encode(info)),
+            Put(key=keys.launch, value=encode(new.launch)),
             Put(key=keys.spec, value=encode(new.spec)),
             Put(key=keys.status, value=encode(JobStatus(phase=JobPhase.STARTING))),
         ],
@@ -98,8 +103,10 @@ def create_job(store: Store, home: Path, new: NewJob) -> JobInfo:
     return info
 
 
-def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
+def reopen_job(store: Store, job: JobId, spec: Spec, launch: Launch | None = None) -> JobInfo:
     """Make a stopped or failed job ready to run again from its saved state, with `spec`.
+
+    It is run as before unless `launch` says otherwise.
 
     Raises:
         JobStateError: the job has not ended, has finished, or another living job has its name.
@@ -132,6 +139,7 @@ def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
             Put(key=name_key(info.name), value=job.encode(), lease=lease),
             Put(key=keys.spec, value=encode(spec)),
             Put(key=keys.status, value=encode(reopened)),
+            *([Put(key=keys.launch, value=encode(launch))] if launch is not None else []),
         ],
         deletes=[
             *(DeletePrefix(prefix=keys.prefix + part) for part in leftovers),
@@ -143,6 +151,21 @@ def reopen_job(store: Store, job: JobId, spec: Spec) -> JobInfo:
         store.revoke(lease)
         raise JobStateError(f"job {job} was changed by somebody else at the same moment; look at it again")
     return info
+
+
+def read_launch(store: Store, job: JobId) -> Launch:
+    """Return how a job's workers are run."""
+    entry = store.get(JobKeys(job).launch)
+    return Launch() if entry is None else msgspec.json.decode(entry.value, type=Launch)
+
+
+def hash_script(script: Path) -> str:
+    """Return the sha256 of a script, in hexadecimal.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    return hashlib.sha256(script.read_bytes()).hexdigest()
 
 
 def list_jobs(store: Store) -> tuple[JobInfo, ...]:

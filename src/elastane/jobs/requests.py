@@ -182,6 +182,22 @@ def request_stop(store: Store, job: JobId) -> Change:
     return change
 
 
+def request_abort(store: Store, job: JobId) -> Change:
+    """Ask that all workers are ended at once, on all nodes; what was not saved is lost.
+
+    Raises:
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+    change = _request(
+        store,
+        job,
+        "stopped",
+        lambda picture: msgspec.structs.replace(picture.view.spec, stop=True, abort=True),
+    )
+    _end_if_abandoned(store, job)
+    return change
+
+
 def check_wanted(wanted: int, virtual_workers: int, batch: str = "") -> None:
     """Raise ConfigError unless a job can run `wanted` workers.
 

@@ -87,6 +87,32 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Folder of the job's event log, metrics, worker logs and saved state."""
     created_at_s: float
     """Wall clock, seconds since the epoch; shown to people, never compared between machines."""
+    node: NodeId = NodeId("")
+    """The node on which the job was made and `directory` lies; "" if not known."""
+    script_sha256: str = ""
+    """Of the script when the job was made: what other nodes run must be the same."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """Hold how a job's workers are run: the same on every node, and again when the job is resumed."""
+
+    virtual_workers: int | None = None
+    """N when the command line overrides the script's."""
+    threads: int = 1
+    """Threads per operation of each worker: it decides how sums are split, and so the bits."""
+    grace_s: float = 30.0
+    """How long a graceful stop may take until all stand at one step; saving may take as long as it takes."""
+    lease_s: float = 3.0
+    """Silence that counts as a worker's death."""
+    orphan_grace_s: float = 60.0
+    """How long workers train on when nobody looks after them any more."""
+    cold: bool = False
+    """Start each worker anew, not from a prepared process."""
+    resume: bool = False
+    """Begin from the state that a graceful stop has saved."""
+    failures: tuple[int, int, int] = (3, 10, 100)
+    """Failures in a row on one device, without progress, that end the job: of the script, of the machine, and
+    workers asked to leave."""
 
 
 class WorkerPhase(StrEnum):
@@ -185,6 +211,10 @@ class AgentRecord(msgspec.Struct, frozen=True, kw_only=True):
     devices: tuple[DeviceId, ...]
     born: str = ""
     """What tells its process from a later one of the same number; "" if not known."""
+    address: str = ""
+    """Under which the workers of other nodes reach those of this one."""
+    directory: str = ""
+    """Where the workers of this node leave their events, metrics and logs."""
 
 
 class Post(msgspec.Struct, frozen=True, kw_only=True):
@@ -234,6 +264,11 @@ class JobKeys:
     def info(self) -> str:
         """Key of the `JobInfo`; written once, by whoever creates the job."""
         return self.prefix + "info"
+
+    @property
+    def launch(self) -> str:
+        """Key of the `Launch`."""
+        return self.prefix + "launch"
 
     @property
     def spec(self) -> str:

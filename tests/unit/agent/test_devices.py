@@ -4,7 +4,15 @@ from pathlib import Path
 
 import pytest
 
-from elastane.agent.devices import compute_cpu_slots, count_cuda_devices, name_cpu_slots, name_cuda_devices
+from elastane.agent import devices
+from elastane.agent.devices import (
+    compute_cpu_slots,
+    count_cuda_devices,
+    find_devices,
+    name_cpu_slots,
+    name_cuda_devices,
+    parse_devices,
+)
 from elastane.model.errors import ConfigError
 
 
@@ -43,3 +51,31 @@ def test_else_the_driver_says_how_many_there_are(tmp_path: Path) -> None:
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / bus).mkdir()
     assert count_cuda_devices({}, tmp_path) == 2
+
+
+def test_the_processor_is_shared_out_where_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "count_cuda_devices", lambda _environment: 0)
+    monkeypatch.setattr(devices.os, "sched_getaffinity", lambda _pid: {0, 1})
+    assert find_devices(2, 3, {}) == ("cpu:0", "cpu:1", "cpu:2")
+    assert len(find_devices(100, None, {})) == 100
+    assert parse_devices("3", {}) == ("cpu:0", "cpu:1", "cpu:2")
+
+
+def test_accelerators_are_used_where_there_are_some() -> None:
+    environment = {"CUDA_VISIBLE_DEVICES": "0,1"}
+    assert find_devices(1, None, environment) == ("cuda:0", "cuda:1")
+    assert parse_devices("1", environment) == ("cuda:0",)
+    with pytest.raises(ConfigError, match="--devices 3: this machine has 2 CUDA devices"):
+        parse_devices("3", environment)
+
+
+def test_a_list_of_devices_is_taken_as_it_is() -> None:
+    assert parse_devices("cuda:3, cuda:1", {}) == ("cuda:3", "cuda:1")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "gpu", "cuda", "cuda:x", "cpu:0,cpu:0", "cpu:0,,cpu:1", "-1", "cpu:0/1"]
+)
+def test_what_names_no_devices_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="neither a number nor a list of different devices"):
+        parse_devices(text, {})

@@ -11,7 +11,6 @@ from rich.console import Console
 from elastane.cli.chaos import describe_target
 from elastane.cli.drill_report import render_report
 from elastane.cli.parse import parse_duration
-from elastane.cli.serve import Launch, save_launch
 from elastane.core.drills import Harm, Target
 from elastane.model.errors import ConfigError
 from elastane.model.records import JobInfo, JobKeys, JobPhase, Spec
@@ -43,9 +42,7 @@ REPORT = DrillReport(results=(RESULT,), first_step=0, last_step=90, missing_step
 
 @pytest.fixture
 def info(world: World) -> JobInfo:
-    info = world.train()
-    save_launch(info, Launch())
-    return info
+    return world.train()
 
 
 def render(report: DrillReport, *spared: str) -> str:
@@ -75,8 +72,7 @@ def test_an_ended_job_is_refused(world: World, info: JobInfo) -> None:
 
 
 def test_a_job_that_has_not_begun_or_is_about_to_stop_is_refused(world: World, info: JobInfo) -> None:
-    new = world.create("fresh")
-    save_launch(new, Launch())
+    world.create("fresh")
     assert "has not begun to train" in world.elastane("chaos", "fresh").err
     world.put((JobKeys(info.job).spec, Spec(wanted=2, stop=True)))
     assert f"job {info.job} is about to stop" in world.elastane("chaos", "digits").err

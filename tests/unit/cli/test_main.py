@@ -2,6 +2,7 @@
 
 import sys
 import types
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +10,7 @@ from elastane.cli import look
 from elastane.cli import main as entry
 from elastane.cli.main import HeavyCommand, main
 from elastane.model.errors import ElastaneError, StoreFullError
+from elastane.store.open import open_store
 
 
 def listed(capsys: pytest.CaptureFixture[str]) -> str:
@@ -64,10 +66,14 @@ def test_errors_end_in_one_message_and_their_code(
     error: BaseException,
     code: int,
     message: str,
+    tmp_path: Path,
 ) -> None:
     def fail(*_arguments: object) -> None:
         raise error
 
-    monkeypatch.setattr(look, "resolve_home", fail)
-    assert main(["ps"]) == code
+    with open_store(f"sqlite://{tmp_path}/store.db"):
+        pass
+
+    monkeypatch.setattr(look, "look_at_all", fail)
+    assert main(["ps", "--home", str(tmp_path)]) == code
     assert capsys.readouterr().err == message

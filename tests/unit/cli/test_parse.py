@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastane.cli.parse import ScaleBy, ScaleTo, WorkerRange, parse_scale, parse_workers
+from elastane.cli.parse import ScaleBy, ScaleTo, WorkerRange, parse_failures, parse_scale, parse_workers
 from elastane.model.errors import ConfigError
 
 
@@ -69,3 +69,13 @@ def test_changes_of_workers_that_make_no_sense_are_refused(text: str, message: s
     with pytest.raises(ConfigError) as caught:
         parse_scale(text)
     assert str(caught.value) == message
+
+
+def test_budgets_of_failures_are_three_numbers() -> None:
+    assert parse_failures("3:10:100") == (3, 10, 100)
+
+
+@pytest.mark.parametrize("text", ["", "3", "3:10", "0:1:1", "3:-1:1", "a:b:c", "1:2:3:4", "٣:1:1"])
+def test_what_is_no_budget_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is not three numbers from 1 on"):
+        parse_failures(text)

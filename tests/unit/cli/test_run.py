@@ -11,14 +11,14 @@ import pytest
 from cli_world import World
 
 from elastane.cli.exits import Exit
+from elastane.cli.options import LaunchFlags
 from elastane.cli.outcome import Outcome, compute_outcome, describe_outcome, tell_outcome, trim_traceback
 from elastane.cli.output import Output
 from elastane.cli.run import SavedState, make_resumed_spec
 from elastane.cli.script import check_script, make_name
-from elastane.cli.serve import Launch, load_launch, save_launch
 from elastane.cli.watch import JobWatch
-from elastane.model.errors import ConfigError, StateFileError
-from elastane.model.records import AgentRecord, JobKeys, JobPhase, Leave, Spec
+from elastane.model.errors import ConfigError
+from elastane.model.records import JobPhase, Launch, Leave, Spec
 
 
 @pytest.mark.parametrize(
@@ -134,24 +134,46 @@ def test_a_job_is_named_after_its_script(file: str, name: str) -> None:
     assert make_name(Path(file)) == name
 
 
-def test_how_a_job_is_run_is_kept_for_its_resume(world: World) -> None:
-    info = world.create()
-    launch = Launch(virtual_workers=8, threads=2, grace_s=5.0, lease_s=1.0, cold=True)
-    save_launch(info, launch)
-    assert load_launch(info) == launch
-    path = Path(info.directory) / "launch.json"
-    assert path.stat().st_mode & 0o777 == 0o600
-    path.write_text("{")
-    with pytest.raises(StateFileError, match=f"how job {info.job} was run cannot be read"):
-        load_launch(info)
+@pytest.mark.parametrize("flags", [("--nodes", "2"), ("--elsewhere",)])
+def test_a_job_for_other_machines_needs_a_store_that_they_reach(world: World, flags: tuple[str, ...]) -> None:
+    result = world.elastane("run", str(world.script), *flags)
+    assert (result.code, result.out) == (2, "")
+    assert (
+        f"needs a store that all of them reach, and sqlite://{world.home.path}/store.db is a file"
+        in result.err
+    )
+    assert "--store etcd://HOST:2379/NAME or ELASTANE_STORE" in result.err
+    assert not world.home.path.exists()
+
+
+def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
+    flags = LaunchFlags(
+        virtual_workers=8,
+        threads=2,
+        grace_s=5.0,
+        lease_s=1.0,
+        orphan_grace_s=7.0,
+        cold=True,
+        failures="1:2:3",
+    )
+    assert flags.make_launch() == Launch(
+        virtual_workers=8,
+        threads=2,
+        grace_s=5.0,
+        lease_s=1.0,
+        orphan_grace_s=7.0,
+        cold=True,
+        failures=(1, 2, 3),
+    )
+    assert LaunchFlags().make_launch() == Launch()
 
 
 def test_a_resumed_job_wants_what_it_wanted_unless_told_otherwise() -> None:
-    before = Spec(wanted=3, minimum=2, leaving={"w1": Leave.NOW}, targets=("n0/cpu:1",), stop=True)  # type: ignore[arg-type,dict-item]
+    before = Spec(wanted=3, minimum=2, nodes=2, leaving={"w1": Leave.NOW}, targets=("n0/cpu:1",), stop=True)  # type: ignore[arg-type,dict-item]
     saved = SavedState(virtual_workers=4, step=10)
-    assert make_resumed_spec(before, None, saved) == Spec(wanted=3, minimum=2)
-    assert make_resumed_spec(before, "1", saved) == Spec(wanted=1, minimum=1)
-    assert make_resumed_spec(before, "2:4", saved) == Spec(wanted=4, minimum=2)
+    assert make_resumed_spec(before, None, saved) == Spec(wanted=3, minimum=2, nodes=2)
+    assert make_resumed_spec(before, "1", saved) == Spec(wanted=1, minimum=1, nodes=2)
+    assert make_resumed_spec(before, "2:4", saved) == Spec(wanted=4, minimum=2, nodes=2)
     with pytest.raises(ConfigError, match=r"5 workers asked for; a number in 1\.\.4 is possible"):
         make_resumed_spec(before, "5", saved)
 
@@ -203,16 +225,11 @@ def test_stopping_in_vain_leaves_the_request_standing(world: World) -> None:
     assert world.read_spec(info).stop
 
 
-def test_an_agent_of_another_machine_is_not_killed_from_here(world: World) -> None:
+def test_stopping_at_once_is_asked_of_all_agents_wherever_they_are(world: World) -> None:
     info = world.train()
-    node = f"{JobKeys(info.job).prefix}agents/elsewhere"
-    world.put((node, AgentRecord(node="elsewhere", pid=1, devices=())))  # type: ignore[arg-type]
-    result = world.elastane("stop", "digits", "--now")
-    assert (result.code, result.err) == (
-        4,
-        f"elastane: the agent of job {info.job} does not run here (elsewhere, n0); "
-        "use `stop` without --now\n",
-    )
+    result = world.elastane("stop", "digits", "--now", "--timeout", "0")
+    assert result.code == 6
+    assert world.read_spec(info) == Spec(wanted=2, stop=True, abort=True)
 
 
 def outcome_of(world: World, phase: JobPhase, message: str = "") -> Outcome:

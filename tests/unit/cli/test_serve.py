@@ -1,28 +1,15 @@
-"""What surrounds an agent in the foreground: devices, the thread that shows its job, a closed terminal."""
+"""What surrounds an agent in the foreground: the thread that shows its job, a closed terminal."""
 
 import signal
 import threading
-from typing import Any
 
 import pytest
 from cli_world import World
 
-from elastane.cli import serve
-from elastane.cli.serve import Launch, ViewThread, find_devices
+from elastane.cli.serve import ViewThread
+from elastane.cli.supervisor import caught_signals
 from elastane.model.records import JobKeys, JobPhase, Spec
 from elastane.observe.snapshot import JobSnapshot
-
-
-def test_the_processor_is_shared_out_where_there_is_no_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "count_cuda_devices", lambda _environment: 0)
-    monkeypatch.setattr(serve.os, "sched_getaffinity", lambda _pid: {0, 1})
-    assert find_devices(Launch(virtual_workers=3), wanted=2) == ("cpu:0", "cpu:1", "cpu:2")
-    assert len(find_devices(Launch(), wanted=100)) == 100
-
-
-def test_accelerators_are_used_where_there_are_some(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(serve, "count_cuda_devices", lambda _environment: 2)
-    assert find_devices(Launch(), wanted=1) == ("cuda:0", "cuda:1")
 
 
 class RecordingView:
@@ -80,18 +67,13 @@ def test_a_terminal_that_is_gone_ends_the_view_and_not_the_job(
 
 @pytest.mark.parametrize(("ignored", "stops"), [(False, 1), (True, 0)])
 def test_a_closed_terminal_asks_for_a_stop_unless_that_is_ignored(ignored: bool, stops: int) -> None:
-    class Agent:
-        requests = 0
-
-        def request_stop(self) -> None:
-            self.requests += 1
-
-    agent: Any = Agent()
+    asked: list[None] = []
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN if ignored else signal.SIG_DFL)
     try:
-        with serve._hang_up_stops(agent):
+        with caught_signals(lambda: asked.append(None)):
             signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
         assert signal.getsignal(signal.SIGHUP) is (signal.SIG_IGN if ignored else signal.SIG_DFL)
     finally:
         signal.signal(signal.SIGHUP, before)
-    assert agent.requests == stops
+    assert len(asked) == stops + 1

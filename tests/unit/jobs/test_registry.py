@@ -1,5 +1,6 @@
 """Creating, reopening and finding jobs."""
 
+import hashlib
 import stat
 import uuid
 from collections.abc import Iterator
@@ -17,12 +18,13 @@ from elastane.jobs.registry import (
     list_jobs,
     log_path,
     name_key,
+    read_launch,
     reopen_job,
 )
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
-from elastane.model.ids import JobId, WorkerId
-from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobPhase, JobStatus, Spec
+from elastane.model.ids import JobId, NodeId, WorkerId
+from elastane.model.records import ExitRecord, JobInfo, JobKeys, JobPhase, JobStatus, Launch, Spec
 from elastane.model.topology import Mode, Topology
 from elastane.store.base import DeleteKey, Put, Store
 from elastane.store.open import open_store
@@ -55,7 +57,7 @@ def end(store: Store, info: JobInfo, phase: JobPhase) -> None:
 def test_a_new_job_has_private_folders_and_its_first_records(
     store: Store, script: str, tmp_path: Path
 ) -> None:
-    info = create_job(store, tmp_path, new("digits", script, arguments=("--lr", "1")))
+    info = create_job(store, tmp_path, new("digits", script, arguments=("--lr", "1"), node=NodeId("n0")))
     assert info == JobInfo(
         job=info.job,
         name="digits",
@@ -63,6 +65,8 @@ def test_a_new_job_has_private_folders_and_its_first_records(
         arguments=("--lr", "1"),
         directory=str(tmp_path / "jobs" / info.job),
         created_at_s=info.created_at_s,
+        node=NodeId("n0"),
+        script_sha256=hashlib.sha256(Path(script).read_bytes()).hexdigest(),
     )
     for folder in (Path(info.directory), Path(info.directory) / "logs", Path(info.directory) / "final"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
@@ -106,7 +110,9 @@ def test_a_missing_script_is_named_with_the_place_looked_at(store: Store, tmp_pa
 
 def test_more_workers_than_virtual_workers_are_refused(store: Store, script: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"5 workers asked for; a number in 1\.\.4"):
-        create_job(store, tmp_path, new("digits", script, spec=Spec(wanted=5), virtual_workers=4))
+        create_job(
+            store, tmp_path, new("digits", script, spec=Spec(wanted=5), launch=Launch(virtual_workers=4))
+        )
 
 
 def test_a_home_that_is_a_file_is_reported_by_the_system(store: Store, script: str, tmp_path: Path) -> None:
@@ -191,3 +197,18 @@ def test_nothing_is_found_by_nothing(store: Store) -> None:
     put_info(store, "ab12", "digits", 1.0)
     with pytest.raises(JobNotFoundError):
         find_job(store, "")
+
+
+def test_a_resumed_job_is_run_as_before_unless_told_otherwise(
+    store: Store, script: str, tmp_path: Path
+) -> None:
+    launch = Launch(threads=2, cold=True)
+    info = create_job(store, tmp_path, new("digits", script, launch=launch))
+    end(store, info, JobPhase.STOPPED)
+    reopen_job(store, info.job, Spec(wanted=1))
+    assert read_launch(store, info.job) == launch
+    end(store, info, JobPhase.STOPPED)
+    again = Launch(threads=2, resume=True)
+    reopen_job(store, info.job, Spec(wanted=1), again)
+    assert read_launch(store, info.job) == again
+    assert read_launch(store, JobId("older")) == Launch()

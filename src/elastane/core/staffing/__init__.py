@@ -5,6 +5,7 @@ what is missing and what is too much. A crash of an agent, a lost exit notice or
 needs no path of its own: the next look closes the difference. Read `plan.py` first.
 """
 
+from elastane.core.staffing.closing import is_saving
 from elastane.core.staffing.history import observe_exit, observe_processes, observe_progress, read_history
 from elastane.core.staffing.nouns import (
     DeviceHistory,
@@ -36,6 +37,7 @@ __all__ = [
     "Vacancies",
     "WorkerProcess",
     "find_present",
+    "is_saving",
     "make_roster",
     "observe_exit",
     "observe_processes",

@@ -7,6 +7,7 @@ from elastane.core.staffing.vacancies import Vacancies
 from elastane.core.view import JobView
 from elastane.model.ids import DeviceId
 from elastane.model.records import JobPhase, JobStatus, MemberRecord, WorkerPhase
+from elastane.model.topology import Mode
 
 _REPORTS = {
     FailureKind.SCRIPT: "the script failed {count} times in a row on {device}",
@@ -32,6 +33,12 @@ def plan_status(
         return None
     report = next(_report_exhausted(node, settings), None)
     return None if report is None else JobStatus(phase=JobPhase.FAILED, message=report)
+
+
+def is_saving(view: JobView) -> bool:
+    """Tell whether a stopping job's workers all stand at one step while one of them saves the state."""
+    stopping = view.current is not None and view.current.mode is Mode.STOP and not view.status.phase.ended
+    return stopping and view.settled
 
 
 def _may_still_get_on(

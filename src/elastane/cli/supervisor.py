@@ -1,0 +1,136 @@
+"""Keep an agent running in a process of its own, and start it again should it be killed.
+
+The agent's death harms no worker: the next one goes on with those that run (see `agent.shift`). It hears
+through its standard input what the foreground wants, so no signal can miss it while it starts.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+
+import msgspec
+
+from elastane.agent.serve import CODE_UNABLE, LastWord, Order
+from elastane.jobs.registry import log_path
+from elastane.model import errors
+from elastane.model.records import JobStatus
+from elastane.observe.events import EventLog
+
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+MOST_DEATHS = 5
+"""Agents in a row that die soon after their start, after which there is no point in another one."""
+SHORT_LIFE_S = 60.0
+"""What is soon: an agent that lived longer worked."""
+LOG_NAME = "agent"
+
+
+class Supervisor:
+    """Run the agent of one job until the job has ended."""
+
+    def __init__(self, order: Order, directory: Path) -> None:
+        """Prepare to have `order` carried out; what the agent says goes to the logs in the job's
+        `directory`."""
+        self._order = order
+        self._directory = directory
+        self._process: subprocess.Popen[bytes] | None = None
+        self._stops = 0
+
+    def run(self) -> JobStatus:
+        """Return how the job ended. In the main thread: signals count as requests to stop meanwhile.
+
+        Raises:
+            ElastaneError, OSError: what the agent could not go on for, or that it died again and again.
+        """
+        deaths = 0
+        events = EventLog(self._directory, "elastane run")
+        try:
+            with caught_signals(self.request_stop):
+                while True:
+                    begun_s = time.monotonic()
+                    code, said = self._run_once()
+                    if code in (0, CODE_UNABLE):
+                        return _read_last_word(said)
+                    deaths = 1 if time.monotonic() - begun_s > SHORT_LIFE_S else deaths + 1
+                    events.append("agent_died", code=code, deaths=deaths)
+                    if deaths >= MOST_DEATHS:
+                        raise self._give_up(deaths, code)
+        finally:
+            events.close()
+
+    def request_stop(self) -> None:
+        """Ask once for a graceful stop, twice for an end at once. Safe in signal handlers."""
+        self._stops += 1
+        self._tell(b"s")
+
+    def _give_up(self, deaths: int, code: int) -> errors.ElastaneError:
+        return errors.ElastaneError(
+            f"the agent of job {self._order.job} died {deaths} times in a row (exit code {code}), see "
+            f"{log_path(self._directory, LOG_NAME)}; its workers stop and save by themselves before long"
+        )
+
+    def _run_once(self) -> tuple[int, bytes]:
+        path = log_path(self._directory, LOG_NAME)
+        log = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            # A session of its own: Ctrl-C reaches this process only, which tells the agent.
+            process = subprocess.Popen(
+                [sys.executable, "-P", "-m", "elastane.agent.serve"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+                bufsize=0,
+            )
+        finally:
+            os.close(log)
+        with process:
+            self._process = process
+            self._tell(msgspec.json.encode(self._order) + b"\n" + b"s" * self._stops)
+            assert process.stdout is not None
+            said = process.stdout.read()
+            code = process.wait()
+            self._process = None
+        return code, said
+
+    def _tell(self, words: bytes) -> None:
+        process = self._process
+        if process is None or process.stdin is None:
+            return  # between two agents: the next one is told
+        try:
+            process.stdin.write(words)
+        except BrokenPipeError:
+            return  # it has died in this moment, which is about to be seen
+
+
+@contextmanager
+def caught_signals(request_stop: Callable[[], None]) -> Iterator[None]:
+    """Let each signal that ends programs ask for a stop instead."""
+
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        request_stop()
+
+    numbers = list(STOP_SIGNALS)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_DFL:
+        numbers.append(signal.SIGHUP)  # a closed terminal, unless that is ignored (nohup)
+    before = {number: signal.signal(number, stop) for number in numbers}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _read_last_word(said: bytes) -> JobStatus:
+    word = msgspec.json.decode(said, type=LastWord)
+    if word.status is not None:
+        return word.status
+    kind = getattr(errors, word.error, None)
+    if isinstance(kind, type) and issubclass(kind, errors.ElastaneError):
+        raise kind(word.message)
+    raise OSError(word.message)
