@@ -1,0 +1,252 @@
+"""Search for the number of workers that a job makes good use of, by measuring its throughput.
+
+The schedule of Or, Zhang and Freedman (MLSys 2020, section 4.1): measure, add K workers, measure, and so on
+until the condition fails; if it failed at once, go down to the next size that was not measured until it
+passes. The size before the first failure is kept. A size is measured over some steps, never the first after
+a change.
+
+Two conditions (section 4.2). *Efficiency*: a further worker adds more than a share S of what one worker does
+now, (dR / dk) / (R_k / k) > S. *Utility*: what the job gains in value by ending earlier is more than what it
+costs more, U(T_k') - U(T_k) > C_k' - C_k.
+
+Against thrashing: after the search nothing changes for a stability period; the search is repeated after it,
+and later each time it changed nothing. Workers are given back if fewer were measured to be faster. All of it
+is a pure function of (search, observation): the caller keeps the search, measures and asks for workers.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+
+from elastane.core.utility import Utility
+from elastane.model.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Worth:
+    """Say what ending early is worth and what workers cost.
+
+    Attributes:
+        utility: value by total time.
+        price: of one worker for one second, in the utility's currency.
+    """
+
+    utility: Utility
+    price: float
+
+    def __post_init__(self) -> None:
+        if not self.price >= 0:
+            raise ConfigError(f"the price of a worker is {self.price:g}; it cannot be below 0")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AutoscaleSettings:
+    """Hold what the user chose and the constants of the search.
+
+    Attributes:
+        minimum, maximum: fewest and most workers.
+        step: K, workers added or removed at a time; the paper suggests the devices of a machine.
+        efficiency: S; used if no `worth` is given. 0.1 in the paper.
+        worth: the condition by value and cost.
+        interval_steps: steps measured at a size; "even a small value such as 10 is often sufficient".
+        skipped_steps: steps after a change that are not measured.
+        stability_s: nothing is tried anew before so long; doubles each time the search changed nothing.
+        longest_stability_s: up to this.
+        tolerance: share by which throughput varies without a cause.
+    """
+
+    minimum: int = 1
+    maximum: int
+    step: int = 1
+    efficiency: float = 0.1
+    worth: Worth | None = None
+    interval_steps: int = 10
+    skipped_steps: int = 1
+    stability_s: float = 600.0
+    longest_stability_s: float = 4 * 3600.0
+    tolerance: float = 0.03
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.minimum <= self.maximum:
+            raise ConfigError(
+                f"at least {self.minimum} and at most {self.maximum} workers is no range; "
+                "min must be 1 or more, and max not below min"
+            )
+        if self.step < 1:
+            raise ConfigError(f"{self.step} workers cannot be added at a time; step must be 1 or more")
+        if not 0 <= self.efficiency <= 1:
+            raise ConfigError(
+                f"an efficiency of {self.efficiency:g} is none; it is the share of one worker's throughput "
+                "that a further worker must add: 0 to 1"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Observation:
+    """Show a job after `interval_steps` measured steps with one and the same number of workers.
+
+    Attributes:
+        now_s: any clock that does not jump.
+        size: workers that trained.
+        throughput: samples per second of all of them; samples, since the batch of a capped policy grows.
+        elapsed_s: time since the job began.
+        remaining_samples: still to be trained; needed by a utility.
+        available: most workers that there are devices for; None if that is not known.
+    """
+
+    now_s: float
+    size: int
+    throughput: float
+    elapsed_s: float = 0.0
+    remaining_samples: float = 0.0
+    available: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Remember what was measured and decided.
+
+    Attributes:
+        measured: samples per second by number of workers, in this search.
+        settled: the size that the search came to; None while it goes on.
+        settled_at_s: when.
+        began_at: the size at which this search began; None in the first.
+        idle_searches: how many searches in a row came back to where they had begun, or further down.
+        initial_s: total time expected at the first measurement.
+    """
+
+    measured: Mapping[int, float] = field(default_factory=dict)
+    settled: int | None = None
+    settled_at_s: float = 0.0
+    began_at: int | None = None
+    idle_searches: int = 0
+    initial_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SizeDecision:
+    """Say how many workers to have, why, and what to remember."""
+
+    size: int
+    reason: str
+    search: Search
+
+
+def compute_most(settings: AutoscaleSettings, virtual_workers: int = 0, max_global: int = 0) -> int:
+    """Return the most workers that can be used; 0 stands for no such limit.
+
+    A worker needs a virtual worker; where the global batch is capped (Or et al.), a sample of it.
+
+    Raises:
+        ConfigError: not even the minimum of workers can be used.
+    """
+    most = settings.maximum
+    for limit, what in ((virtual_workers, "virtual workers"), (max_global, "samples in the largest batch")):
+        if limit and limit < settings.minimum:
+            raise ConfigError(
+                f"the autoscaler is to keep {settings.minimum} workers; the job has {limit} {what}: lower min"
+            )
+        most = min(most, limit or most)
+    return most
+
+
+def decide_size(search: Search, seen: Observation, settings: AutoscaleSettings) -> SizeDecision:
+    """Return how many workers the job should have after this observation."""
+    most = min(settings.maximum, max(settings.minimum, seen.available or settings.maximum))
+    initial_s = search.initial_s
+    if initial_s is None:
+        initial_s = seen.elapsed_s + seen.remaining_samples / seen.throughput
+    measured = {**search.measured, seen.size: seen.throughput}
+    search = replace(search, measured=measured, initial_s=initial_s)
+    if not settings.minimum <= seen.size <= most:
+        size = min(max(seen.size, settings.minimum), most)
+        return SizeDecision(
+            size=size, reason=f"{settings.minimum} to {most} workers are possible", search=search
+        )
+    if search.settled is None:
+        return _go_on(search, seen, settings, most)
+    return _review(search, seen, settings, most)
+
+
+def explain_condition(
+    search: Search, fewer: int, more: int, seen: Observation, settings: AutoscaleSettings
+) -> tuple[bool, str]:
+    """Return whether the condition for going from `fewer` to `more` workers holds, and by which figures."""
+    low, high = search.measured[fewer], search.measured[more]
+    if settings.worth is None:
+        gain = (high - low) / (more - fewer) / (low / fewer)
+        holds = gain > settings.efficiency
+        return holds, f"efficiency {gain:.2f} {'>' if holds else 'not >'} {settings.efficiency:g}"
+    worth, initial_s = settings.worth, search.initial_s or 0.0
+    rest_low_s, rest_high_s = seen.remaining_samples / low, seen.remaining_samples / high
+    value = worth.utility.value(seen.elapsed_s + rest_high_s, initial_s)
+    value -= worth.utility.value(seen.elapsed_s + rest_low_s, initial_s)
+    cost = worth.price * (more * rest_high_s - fewer * rest_low_s)
+    holds = value > cost
+    return holds, f"worth {value:.4g} more {'>' if holds else 'not >'} {cost:.4g} more cost"
+
+
+def _go_on(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
+    """Choose the next size to measure, or settle."""
+    sizes = sorted(size for size in search.measured if settings.minimum <= size <= most)
+    for fewer, more in pairwise(sizes):
+        holds, figures = explain_condition(search, fewer, more, seen, settings)
+        if holds:
+            continue
+        why = f"{fewer} -> {more} workers did not pay: {figures}"
+        if fewer > sizes[0] or fewer == settings.minimum:
+            return _settle(search, fewer, seen.now_s, f"{why}; {fewer} is kept")
+        return _probe(search, max(settings.minimum, fewer - settings.step), why)
+    top = sizes[-1]
+    grounds = ""
+    if len(sizes) > 1:
+        figures = explain_condition(search, sizes[-2], top, seen, settings)[1]
+        grounds = f"{sizes[-2]} -> {top} workers paid: {figures}"
+    if top < most:
+        return _probe(search, min(most, top + settings.step), grounds or "one size says nothing")
+    if grounds:
+        return _settle(search, top, seen.now_s, f"{grounds}; no more than {most} are possible")
+    if top > settings.minimum:
+        return _probe(search, max(settings.minimum, top - settings.step), f"no more than {most} are possible")
+    return _settle(search, top, seen.now_s, f"no other number than {top} is possible")
+
+
+def _probe(search: Search, size: int, why: str) -> SizeDecision:
+    return SizeDecision(size=size, reason=f"{why}; try {size}", search=search)
+
+
+def _settle(search: Search, size: int, now_s: float, reason: str) -> SizeDecision:
+    paid = search.began_at is not None and size > search.began_at
+    idle = 0 if paid or search.began_at is None else search.idle_searches + 1
+    settled = replace(search, settled=size, settled_at_s=now_s, idle_searches=idle)
+    return SizeDecision(size=size, reason=reason, search=settled)
+
+
+def _review(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
+    """Keep the size, give workers back, or begin another search."""
+    settled = search.settled
+    assert settled is not None
+    if seen.size != min(settled, most):
+        return SizeDecision(size=min(settled, most), reason=f"back to {settled}", search=search)
+    slower = [
+        size
+        for size, rate in search.measured.items()
+        if settings.minimum <= size < seen.size and rate >= seen.throughput * (1 + settings.tolerance)
+    ]
+    if slower:
+        fewer = max(slower, key=lambda size: (search.measured[size], -size))
+        reason = (
+            f"{seen.size} workers now do {seen.throughput:.4g} samples/s, {fewer} did "
+            f"{search.measured[fewer]:.4g}: the others are given back"
+        )
+        return _settle(replace(search, began_at=seen.size), fewer, seen.now_s, reason)
+    wait_s = min(settings.longest_stability_s, settings.stability_s * 2.0 ** min(search.idle_searches, 40))
+    if seen.now_s < search.settled_at_s + wait_s:
+        return SizeDecision(size=seen.size, reason="settled", search=search)
+    again = Search(
+        measured={seen.size: seen.throughput},
+        began_at=seen.size,
+        idle_searches=search.idle_searches,
+        initial_s=search.initial_s,
+    )
+    return _go_on(again, seen, settings, most)
