@@ -11,6 +11,7 @@ import msgspec
 from rich.console import Console
 
 from benchmarks import (
+    autoscaler,
     join_latency,
     steady_state,
     stop_time,
@@ -32,6 +33,7 @@ ROWS = (
     (virtual_worker_cost.ROW, virtual_worker_cost.measure),
     (timeline.ROW, timeline.measure),
     (store_latency.ROW, store_latency.measure),
+    (autoscaler.ROW, autoscaler.measure),
 )
 PAGE = ROOT / "docs" / "benchmarks.md"
 
