@@ -17,12 +17,13 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.utils.data import Dataset
 
+from elastane.core.duty import WriteDecision
+from elastane.core.stance import Stance
 from elastane.worker import elastic
 from elastane.worker.bootstrap import running_control
 from elastane.worker.connector import Connector
+from elastane.worker.errands import Errands
 from elastane.worker.gloo import GlooLink
-from elastane.worker.leading import Leading
-from elastane.worker.standing import Standing
 from elastane.worker.trainer import Trainer
 
 NEWCOMER = "newcomer"
@@ -159,7 +160,7 @@ def watch_product(folder: Path) -> None:
     _surround(elastic.ElasticSession, "_enter", "entering", "entered")
     _surround(elastic.ElasticSession, "_save", "saving", "saved")
     _surround(Trainer, "take_seat", "seating", "seated")
-    _surround(Standing, "halt", "halting", "halted")
+    _surround(Stance, "_halt", "halting", "halted")
     _surround(Connector, "_connect", "connecting", "connected")
     elastic.send_state = _with_watched_link(elastic.send_state, "supplying")
     elastic.receive_state = _with_watched_link(elastic.receive_state, "receiving")
@@ -199,14 +200,15 @@ def _with_watched_link(inner: Callable[..., None], place: str) -> Callable[..., 
 
 
 def _watch_leader() -> None:
-    inner = Leading._apply
+    inner = Errands.run
 
-    def watched(self: Leading, store: Any, decision: Any) -> bool:
-        if decision.event:
-            reach(f"about to write {decision.event}")
-        result = inner(self, store, decision)
-        if decision.event and result:
-            reach(f"wrote {decision.event}")
-        return result
+    def watched(self: Errands, store: Any, errand: Any) -> Any:
+        event = errand.decision.event if isinstance(errand, WriteDecision) else ""
+        if event:
+            reach(f"about to write {event}")
+        outcome = inner(self, store, errand)
+        if event and outcome.succeeded:
+            reach(f"wrote {event}")
+        return outcome
 
-    Leading._apply = watched  # type: ignore[method-assign]
+    Errands.run = watched  # type: ignore[method-assign]

@@ -90,7 +90,7 @@ class Checker:
             self._begin_reference(new)
         step = new.switch_step or 0
         for worker in self._holders(view):
-            gate = self.world.workers[worker].standing.gate
+            gate = self.world.workers[worker].stance.gate
             lost = gate.generation > 0 and gate.committed > step
             self._check(
                 not lost,
@@ -135,7 +135,7 @@ class Checker:
         return [
             name
             for name, worker in self.world.workers.items()
-            if worker.process.alive and view.alive(name) and worker.standing.gate.has_state
+            if worker.process.alive and view.alive(name) and worker.stance.gate.has_state
         ]
 
     # --- workers ------------------------------------------------------------------------------------
@@ -205,19 +205,19 @@ class Checker:
         """Check the state that is saved of a job that stops."""
         view = self.world.storage.newest
         assert view is not None
-        newest = max(self.world.workers[w].standing.gate.committed for w in self._holders(view))
+        newest = max(self.world.workers[w].stance.gate.committed for w in self._holders(view))
         right = state.digest == self.reference[state.step] and state.step == newest
         self._check(right, "I4", f"{worker} saves {state}, and {newest} steps are committed")
 
     def was_let_go(self, worker: WorkerId) -> None:
         """Check that a worker that the rules have sent away was not the last one with the state."""
         view = self.world.storage.newest
-        gate = self.world.workers[worker].standing.gate
+        gate = self.world.workers[worker].stance.gate
         if not gate.has_state or view is None or view.status.phase.ended:
             return
         if worker in view.dismissed and view.spec.recovery is Recovery.CHECKPOINT:
             return
-        others = [x.standing.gate for w, x in self.world.workers.items() if w != worker]
+        others = [x.stance.gate for w, x in self.world.workers.items() if w != worker]
         took_over = any(o.has_state and o.generation >= gate.generation for o in others)
         self._check(took_over, "I4", f"{worker}, the last that held the state, was let go")
 

@@ -167,7 +167,7 @@ def kill_all(world: "World") -> None:
 
 def kill_most(world: "World") -> None:
     """Kill whoever holds the state, one shortly after the other."""
-    holders = [w for w, x in world.workers.items() if x.process.alive and x.standing.gate.has_state]
+    holders = [w for w, x in world.workers.items() if x.process.alive and x.stance.gate.has_state]
     for worker in holders:
         world.loop.call_after(world.rng.random() * 0.2, lambda w=worker: world.end_process(w, -9))
 

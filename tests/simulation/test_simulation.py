@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from elastane.core.duty import Errand, WriteDecision
 from elastane.core.gate import ProposalId, StepGate
-from elastane.core.leader import Decision, Sight
+from elastane.core.leader import Decision, LeaderSettings, Sight
 from elastane.core.member import Acknowledge, Action, Halt, LinkPhase, LocalState, Quit
 from elastane.core.view import JobView
-from elastane.model.ids import WorkerId
+from elastane.model.ids import JobId, WorkerId
 from elastane.model.records import Connected, Leave, Promised
 from elastane.model.topology import Mode
 
@@ -61,12 +62,12 @@ def test_a_failed_world_names_the_command_that_replays_it() -> None:
 class HastyLeader(Rules):
     """Do not wait for promises."""
 
-    def decide(self, view: JobView, sight: Sight) -> Decision:
+    def decide(self, job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
         proposal, current = view.proposal, view.current
         if proposal is not None and current is not None and proposal.switch_step is not None:
             promises = {m.worker: Promised(step=proposal.switch_step) for m in current.members}
             view = replace(view, acks={**view.acks, **promises})
-        return super().decide(view, sight)
+        return super().decide(job, view, sight, settings)
 
 
 class DeafMember(Rules):
@@ -102,28 +103,29 @@ class UnfencedWorker(Rules):
 class Usurper(Rules):
     """Write without asking who leads."""
 
-    guards = False
+    def tamper(self, errand: Errand) -> Errand:
+        return replace(errand, guards={}) if isinstance(errand, WriteDecision) else errand
 
 
 class ImpatientLeader(Rules):
     """Begin a switch while somebody has yet to enter the generation before."""
 
-    def decide(self, view: JobView, sight: Sight) -> Decision:
+    def decide(self, job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
         current = view.current
         if current is not None:
             members = {w: _entered(m, current.generation) for w, m in view.members.items()}
             view = replace(view, members=members)
-        return super().decide(view, sight)
+        return super().decide(job, view, sight, settings)
 
 
 class SeatsTheUnconnected(Rules):
     """Ask for promises before the newcomers have connected."""
 
-    def decide(self, view: JobView, sight: Sight) -> Decision:
+    def decide(self, job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
         proposal = view.proposal
         if proposal is not None and proposal.mode is Mode.PLANNED:
             view = replace(view, acks={**dict.fromkeys(proposal.peers, Connected()), **view.acks})
-        return super().decide(view, sight)
+        return super().decide(job, view, sight, settings)
 
 
 class TakesAnybody(Rules):

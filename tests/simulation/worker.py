@@ -9,27 +9,48 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from elastane.core.gate import ProposalId, Wait
+from elastane.core.gate import ProposalId, Switch, Wait
+from elastane.core.member import Quit
 from elastane.core.view import encode
 from elastane.jobs.ending import write_end
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
-from elastane.model.records import JobPhase, JobStatus, MemberRecord, ModelSignature, WorkerPhase
+from elastane.model.records import (
+    ActivityKind,
+    JobPhase,
+    JobStatus,
+    MemberRecord,
+    ModelSignature,
+    WorkerPhase,
+)
 from elastane.model.topology import Mode, Topology, VrankRange
 from elastane.store.base import Absent, Put, Store
 
-from .control import Control
+from .control import EXIT_FENCED, Control
 from .fabric import End
 from .loop import Process
-from .standing import EXIT_FENCED, LeftError, LinkBrokenError
 from .storage import JOB, KEYS
 
 if TYPE_CHECKING:
     from .world import World
 
+SILENCE_S = 2.0
+"""Patience with a silent link, shorter than in life so that more of it fits into a world."""
 LOOK_S = 0.05
 STATE = -1
 """Number of the exchange that moves the state, before those of the steps."""
+
+
+class LeftError(Exception):
+    """End a worker's training activity."""
+
+    def __init__(self, order: Quit) -> None:
+        super().__init__(order.reason)
+        self.code = 0 if order.clean else EXIT_FENCED
+
+
+class LinkBrokenError(Exception):
+    """Say that an exchange cannot be completed."""
 
 
 class State(NamedTuple):
@@ -97,7 +118,7 @@ class Worker:
         )
         self.control = Control(world, self.process, record, fate.lag_s)
         self.control.connects = fate.stall_at != "connecting"
-        self.standing = self.control.standing
+        self.stance = self.control.stance
         self.state = State(0, world.initial_digest(worker))
         self.seat: Topology | None = None
         self.came_to_end = False
@@ -141,7 +162,7 @@ class Worker:
         if begins and self.world.saved is not None:
             self.state = self.world.saved
         restored_after = view.current.generation if begins and view.current is not None else 0
-        self.standing.announce_ready(self.world.virtual_workers, self.state.step, restored_after)
+        self.stance.announce_ready(self.world.virtual_workers, self.state.step, restored_after=restored_after)
         if self.fate.crash_at == "ready":
             self.process.loop.call_after(0.3, lambda: self.world.end_process(self.me, 1), self.process)
         yield from self._pass_boundary()
@@ -157,18 +178,27 @@ class Worker:
 
     def _pass_boundary(self) -> Generator[Any, Any, None]:
         while True:
-            answer = self.standing.ask(self.state.step)
-            if answer is None:
-                return
+            answer = self._heed(self.stance.ask(self.state.step, self.control.now_s))
             if isinstance(answer, Wait):
-                yield self.standing.changed, 1.0
+                yield self.control.changed, 1.0
+            elif isinstance(answer, Switch):
+                yield from self._enter(answer.topology)
             else:
-                yield from self._enter(answer)
+                return
+
+    def _heed(self, answer: Any) -> Any:
+        if isinstance(answer, Quit):
+            self.stance.leaving = True
+            raise LeftError(answer)
+        return answer
+
+    def _note(self, kind: ActivityKind, what: str) -> None:
+        self.stance.note(kind, what, self.control.now_s, SILENCE_S)
 
     # --- a step -------------------------------------------------------------------------------------
 
     def _train(self) -> Generator[Any, Any, None]:
-        world, seat, end = self.world, self.seat, self.standing.running
+        world, seat, end = self.world, self.seat, self.stance.running
         assert seat is not None
         own = seat.member(self.me)
         assert own is not None
@@ -179,17 +209,18 @@ class Worker:
             number, end.exchanges = end.exchanges, end.exchanges + 1
             world.fabric.send(end, number, part)
             yield world.rng.random() * 0.002
-        if not self.standing.begin_commit():
+        if not self._heed(self.stance.begin_commit()):
             return
+        self._note(ActivityKind.EXCHANGES, f"the gradients of step {self.state.step}")
         others = tuple(m.worker for m in seat.members if m.worker != self.me)
         try:
             parts = (yield from _collect(end, number, others)) if others else {}
         except LinkBrokenError as error:
-            self.standing.commit_failed(str(error))
+            self.stance.commit_failed(str(error))
             return
         if world.rules.fences and not self.control.holds_lease():
             world.note(self.me, "fences itself")
-            raise LeftError(EXIT_FENCED)
+            raise LeftError(Quit("the lease ran out", clean=False))
         world.checker.trains(self.me)
         yield world.rng.random() * 0.001
         self._commit(seat, {**parts, self.me: part})
@@ -200,7 +231,7 @@ class Worker:
         state = compute_next(self.state, vranks)
         record = StepRecord(self.state.step, seat.generation, vranks, state.digest)
         self.state = state
-        self.standing.end_commit()
+        self.stance.end_commit(self.world.step_s, self.control.now_s)
         self.world.checker.committed(self.me, record)
         if seat.members[0].worker == self.me:
             self.world.write_checkpoint(self.process, self.me, state)
@@ -211,16 +242,16 @@ class Worker:
         if topology.mode is Mode.STOP:
             yield from self._stop(topology)
             return
-        had_state = self.standing.gate.has_state or self.me in topology.suppliers
-        end = self.standing.links.get(ProposalId.of(topology))
+        had_state = self.stance.gate.has_state or self.me in topology.suppliers
+        end = self.stance.links.get(ProposalId.of(topology))
         try:
             yield from self._move_state(topology, end, had_state=had_state)
         except LinkBrokenError as error:
-            self.standing.switch_failed(topology, str(error), has_state=had_state)
+            self.stance.switch_failed(topology, str(error), has_state=had_state)
             return
         seated = topology.member(self.me) is not None
         self.seat = topology if seated else None
-        self.standing.entered(topology)
+        self.stance.entered(topology)
         self.world.checker.entered(self.me, self.state, topology)
 
     def _move_state(
@@ -233,6 +264,7 @@ class Worker:
         if end is None:
             world.checker.fail("link", f"{self.me} enters generation {topology.generation} without a link")
             return
+        self._note(ActivityKind.EXCHANGES, f"the state of step {topology.switch_step}")
         if supplies:
             world.fabric.send(end, STATE, self.state, world.transfer_s * world.rng.random())
             yield world.transfer_s * world.rng.random()
@@ -252,41 +284,41 @@ class Worker:
 
     def _stop(self, topology: Topology) -> Generator[Any, Any, None]:
         self.seat = None
-        self.standing.entered(topology)
+        self.stance.entered(topology)
         self.world.checker.entered(self.me, self.state, topology)
+        self._note(ActivityKind.STANDS, "the state to be saved")
         while (due := (yield from self._await_switch())) is None:
-            if self.world.rules.may_save(self.control.view, self.me, self.standing.gate):
+            if self.world.rules.may_save(self.control.view, self.me, self.stance.gate):
                 yield self.world.rng.random() * 0.1
                 self.world.save(self.me, self.state)
                 message = f"state of step {self.state.step} saved"
                 yield from self._end_job(JobPhase.STOPPED, message)
-                raise LeftError(0)
+                raise LeftError(Quit("the job was stopped"))
         yield from self._enter(due)
 
     def _finish(self) -> Generator[Any, Any, None]:
-        self.standing.announce_finished()
+        self.stance.announce_finished()
         while not self.world.rules.may_finish(self.control.view, self.me):
+            self._note(ActivityKind.STANDS, "the others to come to the end of training")
             due = yield from self._await_switch()
             if due is not None:
                 yield from self._enter(due)
-                self.standing.announce_finished()
+                self.stance.announce_finished()
         yield from self._end_job(JobPhase.FINISHED, f"trained {self.state.step} steps")
         self.came_to_end = True
         self.world.checker.came_to_end(self.me, self.state)
 
     def _end_job(self, phase: JobPhase, message: str) -> Generator[Any, Any, None]:
-        generations = self.standing.gate.newest_generation
+        generations = self.stance.gate.newest_generation
         status = JobStatus(phase=phase, message=message, worker=self.me, earlier_generations=generations)
         yield from self.control.call(lambda store: write_end(store, JOB, status))
 
     def _await_switch(self) -> Generator[Any, Any, Topology | None]:
-        self.standing.leave_if_told()
-        due = self.standing.gate.try_switch(self.state.step)
+        due = self._heed(self.stance.ask_switch(self.state.step))
         if due is None:
-            yield self.standing.changed, LOOK_S
-            self.standing.leave_if_told()
-            due = self.standing.gate.try_switch(self.state.step)
-        return due.topology if due is not None else None
+            yield self.control.changed, LOOK_S
+            due = self._heed(self.stance.ask_switch(self.state.step))
+        return due
 
 
 def _collect(

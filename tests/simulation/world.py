@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from random import Random
 
+from elastane.core.duty import Errand
+from elastane.core.duty import Rules as RealRules
 from elastane.core.gate import StepGate
-from elastane.core.leader import Decision, LeaderSettings, Sight, decide
-from elastane.core.member import Action, LocalState, may_finish, may_save, react
+from elastane.core.leader import LeaderSettings
+from elastane.core.member import may_finish, may_save
 from elastane.core.view import JobView, encode
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import JobPhase, JobStatus, Recovery, Spec
@@ -19,7 +21,7 @@ from .checker import Checker, ViolationError
 from .fabric import Fabric
 from .faults import Deed, choose_fate, choose_weather, plan_deeds
 from .loop import Loop, Process
-from .storage import JOB, KEYS, Storage
+from .storage import KEYS, Storage
 from .worker import Fate, State, Worker
 
 END_S = 60.0
@@ -28,20 +30,15 @@ QUIET_S = 30.0
 LEASE_TTL_S = 3.0
 
 
-class Rules:
+class Rules(RealRules):
     """Be the rules under test; tests break some of them on purpose."""
 
-    settings = LeaderSettings(start_window_s=2.0, connect_timeout_s=5.0)
+    settings = LeaderSettings(start_window_s=2.0, connect_timeout_s=5.0, step_timeout_s=6.0)
     fences = True
-    guards = True
 
-    def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
-        """Return what a worker does."""
-        return react(view, local, gate)
-
-    def decide(self, view: JobView, sight: Sight) -> Decision:
-        """Return what the leader does."""
-        return decide(JOB, view, sight, self.settings)
+    def tamper(self, errand: Errand) -> Errand:
+        """Return the errand that is run in place of `errand`."""
+        return errand
 
     def may_finish(self, view: JobView, worker: WorkerId) -> bool:
         """Tell whether a worker at the end of training may go."""
@@ -204,7 +201,7 @@ class World:
 
     def is_sound(self, worker: WorkerId) -> bool:
         """Tell whether a worker holds the state and nothing keeps it from its work."""
-        gate = self.workers[worker].standing.gate
+        gate = self.workers[worker].stance.gate
         return gate.has_state and gate.generation > 0 and self.troubled.get(worker, 0.0) <= self.loop.now_s
 
     def end_process(self, worker: WorkerId, code: int) -> None:
@@ -227,13 +224,13 @@ class World:
         found = self.workers[worker]
         view = self.storage.newest
         assert view is not None
-        if view.status.phase is JobPhase.FINISHED and found.standing.gate.seated and not found.came_to_end:
+        if view.status.phase is JobPhase.FINISHED and found.stance.gate.seated and not found.came_to_end:
             sound = self.is_sound(worker) and not found.process.frozen
             if sound and view.alive(worker):
                 self.checker.fail("I7", f"{worker} has to be ended by force after the job has finished")
         if kill:
             self.end_process(worker, -9)
-        elif not found.process.frozen and not found.standing.gate.seated:
+        elif not found.process.frozen and not found.stance.gate.seated:
             self.end_process(worker, 143)
 
     def freeze(self, worker: WorkerId, for_s: float) -> None:

@@ -17,6 +17,7 @@ from math import ceil
 
 from msgspec import structs
 
+from elastane.core.blame import find_culprits
 from elastane.core.desired import Change, find_trouble, plan_change, ready_newcomers
 from elastane.core.gate import ProposalId
 from elastane.core.view import JobView, compute_needed, encode
@@ -51,12 +52,15 @@ class LeaderSettings:
         join_window_s: how long a ready worker waits for others that are about to be ready.
         start_window_s: how long the first workers wait for the rest before starting with the minimum.
         connect_timeout_s: after this long a worker that could not be connected is left out.
+        step_timeout_s: after this long the job goes on without a member whose training loop keeps the others
+            waiting. Generous, since the main worker may rightly evaluate or save for minutes.
     """
 
     allowance_s: float = 0.1
     join_window_s: float = 0.25
     start_window_s: float = 10.0
     connect_timeout_s: float = 10.0
+    step_timeout_s: float = 600.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +72,7 @@ class Sight:
         newest_step: the newest step its own training loop has begun.
         step_time_s: recent time per step; 0 if not known.
         ready_since_s: when it first saw each worker ready.
+        unchanged_since_s: when it first saw each worker's progress as it is.
         proposed_at_s: when it first saw the present proposal in its present stage.
         withdrawals: how many proposals for the next generation it has withdrawn so far.
         withdrawn_at_s: when it withdrew the last of them.
@@ -77,6 +82,7 @@ class Sight:
     newest_step: int = 0
     step_time_s: float = 0.0
     ready_since_s: Mapping[WorkerId, float] = field(default_factory=dict)
+    unchanged_since_s: Mapping[WorkerId, float] = field(default_factory=dict)
     proposed_at_s: float = 0.0
     withdrawals: int = 0
     withdrawn_at_s: float = 0.0
@@ -118,9 +124,19 @@ def decide(job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) ->
 
 
 def _close_difference(keys: JobKeys, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
+    culprits = find_culprits(view, sight.unchanged_since_s, sight.now_s, settings.step_timeout_s)
+    if culprits:
+        return _dismiss_culprits(keys, view, culprits, settings.step_timeout_s)
     change = plan_change(view)
     if view.proposal is not None:
         return _pursue(keys, view, view.proposal, change, sight, settings)
+    return _begin(keys, view, change, sight, settings)
+
+
+def _begin(
+    keys: JobKeys, view: JobView, change: Change | str | None, sight: Sight, settings: LeaderSettings
+) -> Decision:
+    """Propose the change that is due, if any, when it is time."""
     if isinstance(change, str):
         return _end(keys, view, JobPhase.STOPPED if view.current is None else JobPhase.FAILED, change)
     if change is None:
@@ -163,6 +179,20 @@ def _send_away(keys: JobKeys, view: JobView, workers: list[WorkerId], why: str) 
         event="dismissed",
         reason=why,
         fields={"workers": workers},
+    )
+
+
+def _dismiss_culprits(
+    keys: JobKeys, view: JobView, culprits: tuple[WorkerId, ...], timeout_s: float
+) -> Decision:
+    """Let the job go on without members that keep the others waiting; a recovery follows from that."""
+    does = {w: a.what for w in culprits if (a := view.members[w].activity) is not None}
+    reasons = {w: f"kept the others waiting for {timeout_s:g} s in {what}" for w, what in does.items()}
+    return Decision(
+        puts={keys.dismissal(w): encode(Dismissal(reason=reason)) for w, reason in reasons.items()},
+        event="dismissed",
+        reason="; ".join(f"{w} {reason}" for w, reason in reasons.items()),
+        fields={"workers": list(culprits)},
     )
 
 

@@ -124,6 +124,27 @@ class WorkerPhase(StrEnum):
     FINISHED = "finished"
 
 
+class ActivityKind(StrEnum):
+    """Say what the training thread of a worker does."""
+
+    RUNS = "runs"
+    """The script, the data loading, or its own part of a step: nobody else is needed for it to go on."""
+    EXCHANGES = "exchanges"
+    """It waits for data of its peers."""
+    STANDS = "stands"
+    """It stands at a boundary until something is decided."""
+
+
+class Activity(msgspec.Struct, frozen=True, kw_only=True):
+    """Say what the training thread of a worker has been doing for a while."""
+
+    kind: ActivityKind
+    what: str = ""
+    """In plain words, for people."""
+    serial: int = 0
+    """Differs between two activities of one worker, so that two alike are told apart."""
+
+
 class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what a worker says of itself, under its lease: the record is gone when the worker is."""
 
@@ -145,6 +166,8 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The generation after whose loss it has loaded the newest checkpoint; 0 = none."""
     saved_bytes: int = 0
     """Bytes of the state of a stopping job that it has written so far: who ends workers can see it move."""
+    activity: Activity | None = None
+    """What its training thread has been doing for a while already; None as long as it goes on and on."""
 
 
 class Connected(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -20,6 +20,7 @@ from elastane.worker.saved import load_state, save_state
 from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
 from elastane.worker.standing import Left
+from elastane.worker.state import JobState
 from elastane.worker.transfer import receive_state, rehearse_transfer, send_state
 
 RECORDS_KEPT = 4096
@@ -40,7 +41,8 @@ class ElasticSession:
         self._directory = Path(control.context.directory)
         self._training: Training | None = None
         self._metrics: MetricsLog | None = None
-        self._arrived_s = 0.0
+        self._stopped_since_s = 0.0
+        self._progressed = True
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
 
     @property
@@ -88,7 +90,9 @@ class ElasticSession:
     def pass_boundary(self) -> None:
         """Enter whatever generation is due; return when the next step may begin. Raises Left."""
         assert self._training is not None
-        self._arrived_s = time.monotonic()
+        # A step that was dropped was no progress: it counts from the boundary before it.
+        if self._progressed:
+            self._stopped_since_s, self._progressed = time.monotonic(), False
         while (topology := self._standing.await_turn(self._training.state.step)) is not None:
             self._enter(topology)
 
@@ -102,19 +106,25 @@ class ElasticSession:
 
     def end_commit(self, record: MetricsRecord) -> None:
         """Take note of a committed step; the main worker writes it down."""
-        self._standing.waiting = None
+        self._progressed = True
         self._records.append(record)
         if self._metrics is not None:
             self._metrics.append(record)
         self._standing.end_commit(record.step_time_s)
 
     def abort_commit(self, why: str) -> None:
-        """Take note that a peer was lost before the step could be committed."""
+        """Take note that a peer was lost before the step, or a gathering between two steps, was through."""
+        if self._progressed:
+            self._stopped_since_s, self._progressed = self._standing.waits_since_s, False
         self._tell_broken(self._standing.commit_failed(why), why)
 
-    def note_wait(self, why: str) -> None:
-        """Take note of what the training thread is going to wait for."""
-        self._standing.note_wait(why)
+    def note_exchange(self, what: str, moved_bytes: int) -> None:
+        """Take note of the data of its peers for which the training thread is going to wait."""
+        self._standing.note_exchange(what, moved_bytes)
+
+    def note_run(self, what: str) -> None:
+        """Take note that the training thread goes on by itself."""
+        self._standing.note_run(what)
 
     def finish(self) -> None:
         """Return when all have come to the end of training: until then somebody may need this one's state."""
@@ -123,9 +133,10 @@ class ElasticSession:
         step = self._training.state.step
         self._standing.announce_finished()
         while not self._control.may_finish():
-            self._standing.note_wait("the others to come to the end of training")
+            self._standing.note_stand("the others to come to the end of training")
             due = self._standing.await_switch(step, LOOK_S)
             if due is not None:
+                self._stopped_since_s = time.monotonic()
                 self._enter(due)
                 self._write_metrics(main=False)
                 self._standing.announce_finished()
@@ -179,8 +190,8 @@ class ElasticSession:
         own = peers.index(self._me)
         if courier is None or not receivers or (own not in suppliers and own not in receivers):
             return 0
-        self._standing.note_wait(f"the state of step {topology.switch_step} to be moved")
         state = self._training.state
+        self._standing.note_exchange(f"the state of step {topology.switch_step}", estimate_bytes(state))
         if own in suppliers:
             self._write_ahead(topology, first=own == suppliers[0])
             captured = state.capture()
@@ -198,6 +209,7 @@ class ElasticSession:
 
             courier.submit(receive).wait()
             captured = state.capture()
+        self._standing.note_run("entering a generation")
         return captured.tensor_bytes
 
     def _tell_broken(self, generation: int, why: str) -> None:
@@ -220,11 +232,12 @@ class ElasticSession:
         assert self._training is not None
         self._write_metrics(main=False)
         self._standing.entered(topology)
-        self._standing.note_wait("the state to be saved")
+        self._standing.note_stand("the state to be saved")
         while (due := self._standing.await_switch(self._training.state.step, LOOK_S)) is None:
             if self._control.may_save():
                 self._save()
                 raise Left(topology.reason)
+        self._stopped_since_s = time.monotonic()
         self._enter(due)
 
     def _save(self) -> None:
@@ -292,7 +305,16 @@ class ElasticSession:
             step=topology.switch_step,
             mode=topology.mode.value,
             workers=len(topology.members),
-            stop_s=time.monotonic() - self._arrived_s,
+            stop_s=time.monotonic() - self._stopped_since_s,
             moved_bytes=moved_bytes,
             reason=topology.reason,
         )
+
+
+def estimate_bytes(state: JobState) -> int:
+    """Return about how much a transfer of the state moves, without taking it apart.
+
+    Beside its value an optimizer keeps up to three numbers for each parameter (Adam with amsgrad).
+    """
+    models = state.named_models().values()
+    return 4 * sum(parameter.nbytes for model in models for parameter in model.parameters())

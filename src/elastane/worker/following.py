@@ -4,7 +4,7 @@ from types import TracebackType
 from typing import Self
 
 from elastane.core.view import JobView, build_view
-from elastane.model.errors import CompactedError
+from elastane.model.errors import CompactedError, StoreError
 from elastane.model.ids import JobId
 from elastane.model.records import JobKeys
 from elastane.store.base import PutEvent, Store, Watch
@@ -28,17 +28,29 @@ class JobFollower:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._watch is not None:
-            self._watch.close()
+        self._forget()
 
     def view(self) -> JobView | None:
-        """Return the picture as of now; None if the job does not exist. Raises StoreError."""
-        if self._watch is None:
-            self._read_all()
-        elif not self._read_news():
-            return self._view
+        """Return the picture as of now; None if the job does not exist.
+
+        Raises:
+            StoreError: the store cannot be reached. The next call reads everything anew.
+        """
+        try:
+            if self._watch is None:
+                self._read_all()
+            elif not self._read_news():
+                return self._view
+        except StoreError:
+            self._forget()
+            raise
         self._view = build_view(self._job, self._revision, self._entries.items())
         return self._view
+
+    def _forget(self) -> None:
+        watch, self._watch = self._watch, None
+        if watch is not None:
+            watch.close()
 
     def _read_all(self) -> None:
         snapshot = self._store.range(self._prefix)
@@ -51,7 +63,7 @@ class JobFollower:
         try:
             events = self._watch.poll()
         except CompactedError:
-            self._watch.close()
+            self._forget()
             self._read_all()
             return True
         for event in events:

@@ -84,6 +84,11 @@ class GradientReducer:
         """Return the keeper of the model's committed buffers."""
         return self._buffers
 
+    @property
+    def gradient_bytes(self) -> int:
+        """Return how many bytes all gradients have."""
+        return self._gradient_bytes
+
     def enter(self, ranges: tuple[VrankRange, ...], own: int, courier: Courier | None) -> None:
         """Reduce from now on with the members of a new generation.
 

@@ -109,8 +109,12 @@ class Session(Protocol):
         """Take note that a peer was lost before the step could be committed."""
         ...
 
-    def note_wait(self, why: str) -> None:
-        """Take note of what the training thread is going to wait for."""
+    def note_exchange(self, what: str, moved_bytes: int) -> None:
+        """Take note of the data of its peers for which the training thread is going to wait."""
+        ...
+
+    def note_run(self, what: str) -> None:
+        """Take note that the training thread goes on by itself."""
         ...
 
     def finish(self) -> None:
@@ -154,7 +158,10 @@ class SoloSession:
         """Never be called: a lone worker has no peers."""
         raise AssertionError(why)
 
-    def note_wait(self, why: str) -> None:
+    def note_exchange(self, what: str, moved_bytes: int) -> None:
+        """Go on: nobody keeps anybody waiting."""
+
+    def note_run(self, what: str) -> None:
         """Go on."""
 
     def finish(self) -> None:

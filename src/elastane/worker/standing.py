@@ -1,19 +1,18 @@
 """Where a worker stands: the state that its training thread and its control thread share, under one lock.
 
 The training thread asks at step boundaries and around commits and waits here, and only here, for the
-others. The control thread changes what it is told. Both are thin: the rules are in `core.gate`.
+others. The control thread changes what it is told. What is asked and told is decided in `core.stance`.
 """
 
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
-
-from msgspec import structs
+from typing import NoReturn
 
 from elastane.core.gate import ProposalId, StepGate, Switch, Wait
-from elastane.core.member import Candidate, LinkPhase, LocalState, Quit
-from elastane.model.records import Ack, MemberRecord, WorkerPhase
+from elastane.core.member import LocalState, Quit
+from elastane.core.stance import Stance
+from elastane.model.records import ActivityKind, MemberRecord
 from elastane.model.topology import Topology
 from elastane.worker.courier import Courier
 
@@ -21,6 +20,11 @@ EXIT_FENCED = 75
 """Exit code of a worker that stopped because the others go on without it (EX_TEMPFAIL of sysexits.h)."""
 LOOK_AGAIN_S = 1.0
 """A waiting training thread looks around this often even if nobody notifies it."""
+SILENCE_S = 15.0
+"""An exchange for which all wait, and which does not come for longer, is lost: several times what TCP takes
+to send again what a short trouble of the network swallowed (its pauses double from 0.2 s on, RFC 6298)."""
+SLOWEST_LINK = 10_000_000
+"""Bytes per second below which a link counts as cut: what is left of 100 Mbit/s Ethernet on a bad day."""
 
 
 class Left(SystemExit):
@@ -32,32 +36,45 @@ class Left(SystemExit):
 
 
 class Standing:
-    """Share a worker's state between its two threads.
+    """Share a worker's stance between its two threads.
 
     Args:
         record: what the worker says of itself at first.
         wake: called, from any thread, when the control thread should look at once.
 
     Attributes:
-        changed: the lock; held whenever `gate`, `local`, `record` or a link is touched.
-        links: candidate and committed links that have not been entered, by proposal.
-        waiting: what the training thread waits for and since when (monotonic); None while it does not.
-        leaving: the training thread has begun to leave.
+        changed: the lock; held whenever `stance` is touched.
+        stance: where the worker stands.
     """
 
     def __init__(self, record: MemberRecord, wake: Callable[[], None]) -> None:
         self.changed = threading.Condition()
-        self.gate = StepGate()
-        self.local = LocalState(worker=record.worker)
-        self.record = record
-        self.links: dict[ProposalId, Courier | None] = {}
-        self.waiting: tuple[str, float] | None = None
-        self.step_time_s = 0.0
-        self.leaving = False
-        self._running: Courier | None = None
-        self._retired: list[Courier | None] = []
-        self._quit: Quit | None = None
-        self._wake = wake
+        self.stance: Stance[Courier] = Stance(record, wake, self._notify)
+
+    @property
+    def gate(self) -> StepGate:
+        """Return which steps may begin."""
+        return self.stance.gate
+
+    @property
+    def local(self) -> LocalState:
+        """Return what the rules know of this worker beside its gate."""
+        return self.stance.local
+
+    @property
+    def record(self) -> MemberRecord:
+        """Return what the worker says of itself."""
+        return self.stance.record
+
+    @property
+    def leaving(self) -> bool:
+        """Tell whether the training thread has begun to leave."""
+        return self.stance.leaving
+
+    @property
+    def waits_since_s(self) -> float:
+        """Return since when the training thread does what it does (monotonic)."""
+        return self.stance.doing.since_s
 
     # --- for the training thread --------------------------------------------------------------------
 
@@ -67,15 +84,7 @@ class Standing:
         `restored_after` is the generation whose loss made it load that state from a checkpoint; 0 if none.
         """
         with self.changed:
-            self.gate.committed = committed
-            self.local = replace(self.local, ready=True)
-            self._note(
-                phase=WorkerPhase.READY,
-                virtual_workers=virtual_workers,
-                committed_step=committed,
-                restored_after=restored_after,
-            )
-        self._wake()
+            self.stance.announce_ready(virtual_workers, committed, restored_after=restored_after)
 
     def await_turn(self, step: int) -> Topology | None:
         """Wait at the boundary before `step`; return a generation to enter, or None to begin the step.
@@ -85,202 +94,96 @@ class Standing:
         """
         with self.changed:
             while True:
-                self._leave_if_told()
-                answer = self.gate.try_begin(step)
-                if not isinstance(answer, Wait):
-                    self.waiting = None
+                answer = self.stance.ask(step, time.monotonic())
+                if isinstance(answer, Quit):
+                    self._leave(answer)
+                elif isinstance(answer, Wait):
+                    self.changed.wait(LOOK_AGAIN_S)
+                else:
                     return answer.topology if isinstance(answer, Switch) else None
-                self.note_wait(answer.why)
-                self.changed.wait(LOOK_AGAIN_S)
 
     def await_switch(self, step: int, timeout_s: float) -> Topology | None:
         """Wait, after the last step, for a generation to enter; None if none came in time. Raises Left."""
         with self.changed:
-            self._leave_if_told()
-            due = self.gate.try_switch(step)
+            due = self._heed(self.stance.ask_switch(step))
             if due is None:
                 self.changed.wait(timeout_s)
-                self._leave_if_told()
-                due = self.gate.try_switch(step)
-            return due.topology if due is not None else None
+                due = self._heed(self.stance.ask_switch(step))
+            return due
 
-    def note_wait(self, why: str) -> None:
-        """Remember what the training thread waits for, so that a long wait can be explained."""
-        if self.waiting is None or self.waiting[0] != why:
-            self.waiting = (why, time.monotonic())
+    def note_run(self, what: str) -> None:
+        """Remember what the training thread does from now on, by itself."""
+        self.stance.note(ActivityKind.RUNS, what, time.monotonic())
+
+    def note_stand(self, what: str) -> None:
+        """Remember for what decision the training thread waits."""
+        self.stance.note(ActivityKind.STANDS, what, time.monotonic())
+
+    def note_exchange(self, what: str, moved_bytes: int = 0) -> None:
+        """Remember for which data of its peers the training thread waits, and how much of it there is."""
+        patience_s = SILENCE_S + moved_bytes / SLOWEST_LINK
+        self.stance.note(ActivityKind.EXCHANGES, what, time.monotonic(), patience_s)
 
     def begin_commit(self) -> bool:
         """Ask to commit the step in flight; False: drop it, it will be repeated. Raises Left."""
         with self.changed:
-            self._leave_if_told()
-            return self.gate.begin_commit()
+            answer = self.stance.begin_commit()
+            if isinstance(answer, Quit):
+                self._leave(answer)
+            return answer
 
     def end_commit(self, step_time_s: float) -> None:
         """Record that the step in flight is committed."""
         with self.changed:
-            self.gate.end_commit()
-            self.step_time_s = step_time_s
-            halted = self.gate.halted
-            self._close_retired()
-        if halted:
-            self._wake()
+            self.stance.end_commit(step_time_s, time.monotonic())
 
     def link_of(self, topology: Topology) -> Courier | None:
         """Return the courier of a generation that is being entered; None if it has one peer only."""
         with self.changed:
-            return self.links.get(ProposalId.of(topology))
+            return self.stance.links.get(ProposalId.of(topology))
 
     def entered(self, topology: Topology) -> None:
-        """Record that the training thread holds the state of `topology` and uses its link from now on.
-
-        A worker that leaves with it keeps its state at hand until the others have entered too.
-        """
-        me = self.record.worker
-        seated = topology.member(me) is not None
+        """Record that the training thread holds the state of `topology` and uses its link from now on."""
         with self.changed:
-            self._retired.append(self._running)
-            self._running = self.links.pop(ProposalId.of(topology), None)
-            self.gate.entered(topology, seated=seated, has_state=seated or me in topology.suppliers)
-            candidate = self.local.candidate
-            # A newer one may be under way already: somebody was lost in the middle of this switch.
-            if candidate is not None and candidate.proposal == ProposalId.of(topology):
-                self.local = replace(self.local, candidate=None)
-            self._note(
-                phase=WorkerPhase.TRAINING,
-                generation=topology.generation,
-                committed_step=self.gate.committed,
-            )
-        self._wake()
+            self.stance.entered(topology)
 
     def commit_failed(self, why: str) -> int:
-        """Record that the step in flight was not committed, since a peer was lost; nothing was changed.
-
-        Returns:
-            The generation that cannot go on, if this worker is the first to say so to itself; else 0.
-        """
+        """Record that the step in flight was not committed; see `Stance.commit_failed`."""
         with self.changed:
-            self.gate.busy = False
-            if self.gate.halted:
-                return 0
-            return self._break(self.gate.newest_generation, why)
+            return self.stance.commit_failed(why)
 
     def switch_failed(self, topology: Topology, why: str, *, has_state: bool) -> int:
-        """Record that `topology` could not be entered; say whether the worker's old state is still whole.
-
-        Returns:
-            As for `commit_failed`.
-        """
+        """Record that `topology` could not be entered; see `Stance.switch_failed`."""
         with self.changed:
-            self.gate.switch_failed(has_state=has_state)
-            if self.gate.passed_over >= topology.generation:
-                return 0
-            return self._break(topology.generation, why)
-
-    def _break(self, generation: int, why: str) -> int:
-        self.halt(why)
-        self.report_broken(generation)
-        self._wake()
-        return generation
+            return self.stance.switch_failed(topology, why, has_state=has_state)
 
     def announce_finished(self) -> None:
         """Say that this worker has come to the end of training."""
         with self.changed:
-            self.local = replace(self.local, finished=True)
-            self._note(phase=WorkerPhase.FINISHED, committed_step=self.gate.committed)
-        self._wake()
+            self.stance.announce_finished()
 
     def close(self) -> None:
         """Give all links back."""
         with self.changed:
-            self._retired += [self._running, *self.links.values()]
-            self._running = None
-            self.links.clear()
-            self._close_retired()
+            self.stance.close()
 
-    def _close_retired(self) -> None:
-        # A commit in the new generation needs every member, so by then all are through with the old link.
-        # Closed any earlier, it could break under a slower member that still finishes its last step.
-        for courier in self._retired:
-            if courier is not None:
-                courier.close()
-        self._retired.clear()
-
-    # --- for the control thread, under `changed` ------------------------------------------------------
-
-    def tell_to_quit(self, order: Quit) -> bool:
-        """Make the training thread leave at its next boundary; tell whether this is news."""
-        with self.changed:
-            if self._quit is not None:
-                return False
-            self._quit = order
-            if not order.clean:
-                self.halt(order.reason)
-                for courier in self.links.values():
-                    if courier is not None:
-                        courier.abandon(order.reason)
-            self.changed.notify_all()
-            return True
-
-    def set_candidate(self, candidate: Candidate | None) -> None:
-        """Follow another proposal, or none; what was built or promised for an older one is dropped."""
-        keep = ProposalId.of(self.gate.pending) if self.gate.pending else None
-        for proposal in [p for p in self.links if p != keep]:
-            courier = self.links.pop(proposal)
-            if courier is not None:
-                courier.close()
-        self.gate.withdraw()
-        self.local = replace(self.local, candidate=candidate)
-        self.changed.notify_all()
+    # --- for the threads that build links -----------------------------------------------------------
 
     def keep_link(self, proposal: ProposalId, courier: Courier | None, why: str) -> None:
-        """Take the outcome of building a link: a courier (None for a lone peer), or why it failed."""
+        """Take the outcome of building a link; see `Stance.keep_link`."""
         with self.changed:
-            candidate = self.local.candidate
-            if candidate is None or candidate.proposal != proposal:
-                if courier is not None:
-                    courier.close()
-                return
-            phase = LinkPhase.FAILED if why else LinkPhase.CONNECTED
-            if not why:
-                self.links[proposal] = courier
-            self.local = replace(self.local, candidate=Candidate(proposal=proposal, phase=phase, why=why))
-        self._wake()
+            self.stance.keep_link(proposal, courier, why)
 
-    def halt(self, why: str) -> None:
-        """Commit nothing more in the present generation and wake whoever waits for its link.
+    # --- inside -------------------------------------------------------------------------------------
 
-        A link that is being built for a newer proposal is left alone.
-        """
-        self.gate.halt()
-        passed_over = max(self.gate.generation, self.gate.passed_over)
-        for proposal, courier in self.links.items():
-            if courier is not None and proposal.generation <= passed_over:
-                courier.abandon(why)
-        if self._running is not None:
-            self._running.abandon(why)
+    def _notify(self) -> None:
         self.changed.notify_all()
 
-    def report_broken(self, generation: int) -> None:
-        """Tell the leader that `generation` cannot be reached or go on."""
-        self.local = replace(self.local, broken=generation)
-        self._note(broken=generation)
+    def _heed(self, answer: Topology | Quit | None) -> Topology | None:
+        if isinstance(answer, Quit):
+            self._leave(answer)
+        return answer
 
-    def acknowledged(self, proposal: ProposalId, ack: Ack) -> None:
-        """Remember what was written last, so that it is written once."""
-        self.local = replace(self.local, acked=(proposal, ack))
-
-    def registered(self) -> None:
-        """Remember that the worker's record is in the store: a view without it means loss from now on."""
-        self.local = replace(self.local, registered=True)
-
-    def refresh_progress(self) -> None:
-        """Bring the record's progress up to date."""
-        self._note(committed_step=self.gate.committed, step_time_s=self.step_time_s)
-
-    def _note(self, **changes: object) -> None:
-        self.record = structs.replace(self.record, **changes)
-
-    def _leave_if_told(self) -> None:
-        if self._quit is not None:
-            self.leaving = True
-            raise Left(self._quit.reason, 0 if self._quit.clean else EXIT_FENCED)
+    def _leave(self, order: Quit) -> NoReturn:
+        self.stance.leaving = True
+        raise Left(order.reason, 0 if order.clean else EXIT_FENCED)

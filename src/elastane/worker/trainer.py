@@ -273,13 +273,16 @@ class Trainer:
         courier = self.seating.courier
         if courier is None:
             return [payload]
-        self._session.note_wait("the others' share of an evaluation")
+        members = len(self.seating.ranges)
+        self._session.note_exchange("the others' share of an evaluation", len(payload) * members)
         try:
-            return gather_bytes(courier, len(self.seating.ranges), payload)
+            everybody = gather_bytes(courier, members, payload)
         except LinkBrokenError as error:
             self._session.abort_commit(str(error))
             self._session.pass_boundary()
             return None
+        self._session.note_run("the script between two steps")
+        return everybody
 
     def fold(self) -> None:
         """Take the virtual worker's gradients: called by the first optimizer's step in the body."""
@@ -376,12 +379,16 @@ class Trainer:
         assert self._reducer is not None
         if not self._session.begin_commit():
             return None
-        self._session.note_wait(f"the gradients of step {self.state.step} from the other workers")
+        # A worker receives at most one sum of all gradients from each of the others.
+        moved_bytes = self._reducer.gradient_bytes * len(self.seating.ranges)
+        self._session.note_exchange(f"the gradients of step {self.state.step}", moved_bytes)
         try:
-            return unpack_reports(self._reducer.finish(pack_report(self._report())))
+            reports = unpack_reports(self._reducer.finish(pack_report(self._report())))
         except LinkBrokenError as error:
             self._session.abort_commit(str(error))
             return None
+        self._session.note_run("the optimizer's step")
+        return reports
 
     def _report(self) -> StepReport:
         vranks = [

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -69,7 +70,7 @@ def test_whatever_a_call_raises_is_raised_in_the_calling_thread_and_the_next_one
 def test_a_posted_request_that_fails_is_told_in_the_log(
     control: Control, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with caplog.at_level(logging.WARNING, logger="elastane.worker.control"):
+    with caplog.at_level(logging.WARNING, logger="elastane.worker.calls"):
         control.post(fail)
         control.call(lambda store: None)  # answered in order
     assert caplog.messages == ["a request of this worker was not carried out: out of luck"]
@@ -101,7 +102,7 @@ def test_a_promise_for_a_later_step_frees_the_thread_that_waits_for_the_one_befo
     thread.start()
     assert waits.wait(PATIENCE_S)
     with standing.changed:
-        control._carry_out(OfferPromise(name, 8))
+        standing.stance.carry_out(OfferPromise(name, 8), now_s=time.monotonic())
     thread.join(PATIENCE_S)
     assert answers == [None]
 
@@ -111,7 +112,7 @@ def test_a_worker_that_has_entered_keeps_the_link_that_is_built_for_the_next_gen
 ) -> None:
     standing, newer = control.standing, Candidate(proposal=ProposalId(3, 9), phase=LinkPhase.CONNECTING)
     with standing.changed:
-        standing.set_candidate(newer)
+        standing.stance.set_candidate(newer)
     standing.entered(generation(2))
     assert standing.local.candidate == newer
 
@@ -119,11 +120,13 @@ def test_a_worker_that_has_entered_keeps_the_link_that_is_built_for_the_next_gen
 def test_a_worker_that_has_entered_is_through_with_its_candidate(control: Control) -> None:
     standing = control.standing
     with standing.changed:
-        standing.set_candidate(Candidate(proposal=ProposalId(2, 7), phase=LinkPhase.CONNECTED))
+        standing.stance.set_candidate(Candidate(proposal=ProposalId(2, 7), phase=LinkPhase.CONNECTED))
     standing.entered(generation(2))
     assert standing.local.candidate is None
 
 
 def test_an_order_to_quit_is_news_once(control: Control) -> None:
-    assert control.standing.tell_to_quit(Quit("enough"))
-    assert not control.standing.tell_to_quit(Quit("once more"))
+    stance = control.standing.stance
+    with control.standing.changed:
+        assert stance.tell_to_quit(Quit("enough"), now_s=time.monotonic())
+        assert not stance.tell_to_quit(Quit("once more"), now_s=time.monotonic())

@@ -57,7 +57,9 @@ class StubSession:
     def abort_commit(self, why: str) -> None:
         raise AssertionError(why)
 
-    def note_wait(self, why: str) -> None: ...
+    def note_exchange(self, what: str, moved_bytes: int) -> None: ...
+
+    def note_run(self, what: str) -> None: ...
 
     def finish(self) -> None:
         self.finished = True

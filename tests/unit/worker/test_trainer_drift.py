@@ -51,10 +51,12 @@ class SeatedSession:
     def abort_commit(self, why: str) -> None:
         self.aborted.append(why)
 
-    def note_wait(self, why: str) -> None:
-        self.waits.append(why)
-        if self._breaks and why == GATHERING:
+    def note_exchange(self, what: str, moved_bytes: int) -> None:
+        self.waits.append(what)
+        if self._breaks and what == GATHERING:
             self._courier.abandon("a peer was lost")
+
+    def note_run(self, what: str) -> None: ...
 
     def finish(self) -> None: ...
 
