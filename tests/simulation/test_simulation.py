@@ -131,12 +131,12 @@ class SeatsTheUnconnected(Rules):
 class TakesAnybody(Rules):
     """Begin anew, when everybody was lost, with workers that have not loaded the newest checkpoint."""
 
-    def decide(self, view: JobView, sight: Sight) -> Decision:
+    def decide(self, job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
         current = view.current
         if current is not None and view.is_lost:
             members = {w: _restored(m, current.generation) for w, m in view.members.items()}
             view = replace(view, members=members)
-        return super().decide(view, sight)
+        return super().decide(job, view, sight, settings)
 
     def react(self, view: JobView, local: LocalState, gate: StepGate) -> tuple[Action, ...]:
         current = view.current
@@ -194,6 +194,12 @@ def ask_much(world: World) -> None:
     world.deeds = [(0.5 * number, deed) for number in range(2, 40) for deed in (scale, lie_in_wait)]
 
 
+def ask_much_of_the_patient(world: World) -> None:
+    """As before, but nobody gives up a link that is silent: a recovery would put right what went wrong."""
+    ask_much(world)
+    world.silence_s = 1e9
+
+
 def crash_newcomers(world: World) -> None:
     """Let the only worker be replaced again and again, and every other newcomer die in the transfer."""
     world.wanted = 1
@@ -219,7 +225,7 @@ HARD_TIMES = (lose_everybody, cut_at_the_end, cut_at_a_stop, see_late, ask_much,
         (HurriedLeaver, crash_newcomers, {"I4"}),
         (UnfencedWorker, keep, {"I5"}),
         (Usurper, see_late, {"I4", "I9"}),
-        (ImpatientLeader, ask_much, {"I4", "I7"}),
+        (ImpatientLeader, ask_much_of_the_patient, {"I4", "I7"}),
         (SeatsTheUnconnected, keep, {"I8"}),
         (TakesAnybody, lose_everybody, {"I10"}),
     ],

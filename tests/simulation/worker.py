@@ -34,8 +34,6 @@ from .storage import JOB, KEYS
 if TYPE_CHECKING:
     from .world import World
 
-SILENCE_S = 2.0
-"""Patience with a silent link, shorter than in life so that more of it fits into a world."""
 LOOK_S = 0.05
 STATE = -1
 """Number of the exchange that moves the state, before those of the steps."""
@@ -193,7 +191,7 @@ class Worker:
         return answer
 
     def _note(self, kind: ActivityKind, what: str) -> None:
-        self.stance.note(kind, what, self.control.now_s, SILENCE_S)
+        self.stance.note(kind, what, self.control.now_s, self.world.silence_s)
 
     # --- a step -------------------------------------------------------------------------------------
 

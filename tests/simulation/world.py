@@ -28,6 +28,8 @@ END_S = 60.0
 QUIET_S = 30.0
 """Faults happen before; from then on the job must make progress and come to what is wanted of it."""
 LEASE_TTL_S = 3.0
+SILENCE_S = 2.0
+"""Patience with a silent link, shorter than in life so that more of it fits into a world."""
 
 
 class Rules(RealRules):
@@ -75,6 +77,7 @@ class World:
         self.fabric = Fabric(self.loop, self.rng)
         self.checker = Checker(self)
         self.lease_ttl_s = LEASE_TTL_S
+        self.silence_s = SILENCE_S
         self.virtual_workers = self.rng.choice((1, 2, 3, 4, 4, 6, 8))
         self.nodes = self._draw_nodes()
         self.devices = sum(self.nodes.values())
