@@ -1,6 +1,7 @@
 """Training under a batch policy with workers that come and go: one process plays all of them."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -62,6 +63,7 @@ class ChangingSession:
 
     def begin(self, training: Training) -> None:
         self._training = training
+        self.seat(self.plan.pop(0))
 
     def pass_boundary(self) -> None:
         assert self._training is not None
@@ -94,14 +96,6 @@ class ChangingSession:
     def note_wait(self, why: str) -> None: ...
 
     def finish(self) -> None: ...
-
-
-class FirstSeat(ChangingSession):
-    """Plays a session that seats the first workers before the loop, as real ones do."""
-
-    def begin(self, training: Training) -> None:
-        super().begin(training)
-        self.seat(self.plan.pop(0))
 
 
 class Run:
@@ -180,7 +174,7 @@ plans = st.dictionaries(st.integers(0, 12), st.integers(1, 8), max_size=6)
 def test_every_sample_is_trained_once_per_epoch_over_changes_and_losses(
     policy: BatchPolicy, plan: dict[int, int], losses: dict[int, int]
 ) -> None:
-    run = Run(policy, FirstSeat(plan, losses))
+    run = Run(policy, ChangingSession(plan, losses))
     for epoch in range(2):
         assert sorted(run.samples_of(epoch)) == [float(i) for i in range(len(DATA))]
     assert sum(record.samples for record in run.session.records) == 2 * len(DATA)
@@ -194,14 +188,14 @@ def test_every_sample_is_trained_once_per_epoch_over_changes_and_losses(
 def test_two_runs_with_the_same_numbers_of_workers_have_the_same_bits(
     policy: BatchPolicy, plan: dict[int, int], losses: dict[int, int]
 ) -> None:
-    one, other = (Run(policy, FirstSeat(plan, losses)) for _ in range(2))
+    one, other = (Run(policy, ChangingSession(plan, losses)) for _ in range(2))
     assert one.digest == other.digest
     assert [r.values for r in one.session.records] == [r.values for r in other.session.records]
 
 
 def test_a_step_redone_by_fewer_workers_trains_the_samples_of_the_step_that_was_lost() -> None:
-    whole = Run(FixedGlobal(12), FirstSeat({0: 5}))
-    reduced = Run(FixedGlobal(12), FirstSeat({0: 5}, losses={3: 2}))
+    whole = Run(FixedGlobal(12), ChangingSession({0: 5}))
+    reduced = Run(FixedGlobal(12), ChangingSession({0: 5}, losses={3: 2}))
     assert {place: sorted(samples) for place, samples in reduced.seen.items()} == {
         place: sorted(samples) for place, samples in whole.seen.items()
     }
@@ -210,8 +204,8 @@ def test_a_step_redone_by_fewer_workers_trains_the_samples_of_the_step_that_was_
 
 @pytest.mark.parametrize("workers", [2, 3, 5, 8, 12])
 def test_unequal_parts_give_the_gradient_of_one_big_batch(workers: int) -> None:
-    whole = Run(FixedGlobal(12), FirstSeat({}), plain=True)
-    parted = Run(FixedGlobal(12), FirstSeat({0: workers}), plain=True)
+    whole = Run(FixedGlobal(12), ChangingSession({}), plain=True)
+    parted = Run(FixedGlobal(12), ChangingSession({0: workers}), plain=True)
     for ours, theirs in zip(parted.parameters, whole.parameters, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     losses = [[r.values["loss"] for r in run.session.records] for run in (parted, whole)]
@@ -220,22 +214,25 @@ def test_unequal_parts_give_the_gradient_of_one_big_batch(workers: int) -> None:
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
 def test_the_learning_rate_at_a_step_is_the_same_for_any_number_of_workers(workers: int) -> None:
-    alone, shared = Run(FixedGlobal(12), FirstSeat({})), Run(FixedGlobal(12), FirstSeat({0: workers, 3: 1}))
+    alone, shared = (
+        Run(FixedGlobal(12), ChangingSession({})),
+        Run(FixedGlobal(12), ChangingSession({0: workers, 3: 1})),
+    )
     assert shared.rates == alone.rates
     assert len(set(alone.rates.values())) == 10
     assert {r.lr_scale for r in shared.session.records} == {1.0}
 
 
 def test_without_a_change_a_divisible_batch_has_the_bits_of_so_many_virtual_workers() -> None:
-    shared = Run(FixedGlobal(12), FirstSeat({0: 3}))
-    virtual = Run(None, FirstSeat({0: 3}))
+    shared = Run(FixedGlobal(12), ChangingSession({0: 3}))
+    virtual = Run(None, ChangingSession({0: 3}))
     assert [p.tolist() for p in shared.parameters] == [p.tolist() for p in virtual.parameters]
     assert [r.values for r in shared.session.records] == [r.values for r in virtual.session.records]
 
 
 def test_loading_ahead_changes_nothing() -> None:
     plan = {0: 2, 2: 5, 3: 1, 7: 4}
-    here, ahead = (Run(FixedGlobal(12), FirstSeat(plan, {4: 2}), num_workers=n) for n in (0, 2))
+    here, ahead = (Run(FixedGlobal(12), ChangingSession(plan, {4: 2}), num_workers=n) for n in (0, 2))
     assert (ahead.digest, ahead.seen) == (here.digest, here.seen)
 
 
@@ -253,7 +250,7 @@ def test_the_learning_rate_is_scaled_where_the_workers_change_the_batch(
     rule: Any, lr_batch: int | None, scales: list[float]
 ) -> None:
     policy = CappedLocal(local=3, max_global=14, lr_rule=rule, lr_batch=lr_batch)
-    session = FirstSeat({0: 2, 2: 4, 4: 8, 5: 1})
+    session = ChangingSession({0: 2, 2: 4, 4: 8, 5: 1})
     if scales[-1] == 0.0:
         with pytest.raises(ConfigError, match="returned -2 for a global batch of 3 samples, chosen for 6"):
             Run(policy, session, epochs=1)
@@ -265,16 +262,16 @@ def test_the_learning_rate_is_scaled_where_the_workers_change_the_batch(
 
 
 def test_an_epochs_short_last_step_keeps_the_scale_of_full_ones() -> None:
-    session = FirstSeat({0: 4})
+    session = ChangingSession({0: 4})
     Run(CappedLocal(local=3, max_global=14, lr_rule="linear", lr_batch=6), session, epochs=1)
     assert [(r.samples, r.lr_scale) for r in session.records] == [(12, 2.0)] * 4 + [(5, 2.0)]
 
 
 def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
     plan = {0: 2, 3: 5}
-    source = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), FirstSeat(plan), epochs=2)
+    source = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), ChangingSession(plan), epochs=2)
 
-    class Joins(FirstSeat):
+    class Joins(ChangingSession):
         """Takes a seat with the state that another job had after its third step."""
 
         def begin(self, training: Training) -> None:
@@ -283,7 +280,7 @@ def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
             self.seat(5)
             self.plan.clear()
 
-    class Captures(FirstSeat):
+    class Captures(ChangingSession):
         def pass_boundary(self) -> None:
             super().pass_boundary()
             assert self._training is not None
@@ -300,8 +297,6 @@ def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
 
 def own_copy(state: JobState) -> Any:
     """Return the state with tensors of its own."""
-    from dataclasses import replace
-
     captured = state.capture()
     tensors = {name: tensor.detach().clone() for name, tensor in captured.tensors.items()}
     return replace(captured, tensors=tensors, owned=True)
@@ -317,7 +312,7 @@ def test_a_state_made_under_another_policy_is_refused() -> None:
 
 
 def test_a_job_with_virtual_workers_keeps_nothing_of_a_policy_in_its_state() -> None:
-    run = Run(None, FirstSeat({0: 3}), epochs=1)
+    run = Run(None, ChangingSession({0: 3}), epochs=1)
     assert set(run.trainer.state.registered) == {"elastane.position"}
     assert run.trainer.batch == ""
 
@@ -332,7 +327,7 @@ def test_a_job_with_virtual_workers_keeps_nothing_of_a_policy_in_its_state() -> 
 def test_more_workers_than_can_share_a_step_are_refused(
     policy: BatchPolicy | None, workers: int, message: str
 ) -> None:
-    run = Run(policy, FirstSeat({0: 3}), epochs=0)
+    run = Run(policy, ChangingSession({0: 3}), epochs=0)
     with pytest.raises(ConfigError, match=message):
         run.trainer.check_workers(workers)
     run.trainer.check_workers(workers - 1)
@@ -346,4 +341,4 @@ def test_workers_that_trained_another_number_of_samples_than_planned_are_noticed
     with pytest.raises(
         DeterminismError, match="13 samples were planned for step 0, but the workers trained 12"
     ):
-        Run(FixedGlobal(12), FirstSeat({0: 3}))
+        Run(FixedGlobal(12), ChangingSession({0: 3}))
