@@ -91,7 +91,12 @@ class EtcdServer:
             self.thaw()
 
     def freeze(self) -> None:
+        """Stop the process, and return when none of its threads runs any more."""
         self.process.send_signal(signal.SIGSTOP)
+        until_s = time.monotonic() + DEADLINE_S
+        while not self._is_stopped():
+            assert time.monotonic() < until_s
+            time.sleep(0.001)
 
     def thaw(self) -> None:
         self.process.send_signal(signal.SIGCONT)
@@ -111,6 +116,10 @@ class EtcdServer:
         environment = {key: value for key, value in os.environ.items() if not key.startswith("ETCD_")}
         with (self.folder / "etcd.log").open("ab") as log:
             self._process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
+
+    def _is_stopped(self) -> bool:
+        tasks = Path(f"/proc/{self.process.pid}/task").glob("*/stat")
+        return all(task.read_text().rpartition(")")[2].split()[0] == "T" for task in tasks)  # see proc(5)
 
     def is_up(self) -> bool:
         """Wait until it takes connections, which it does only once it has a leader."""

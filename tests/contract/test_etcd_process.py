@@ -12,6 +12,8 @@ from etcd_server import EtcdServer, running_etcd
 from etcd_setup import enable_users, make_certificates, running_cluster
 from store_backends import put
 
+from elastane.cli.examine import Verdict
+from elastane.cli.examine_etcd import examine_etcd
 from elastane.model.errors import (
     CompactedError,
     LeaseLostError,
@@ -459,3 +461,13 @@ def test_status_and_shortest_lease_are_told(server: EtcdServer) -> None:
         status = store.read_status()
         assert (status.version[:2], status.errors, status.leader != 0) == ("3.", (), True)
         assert store.measure_shortest_lease() == 1  # three halves of an election time-out of 0.1 s
+
+
+def test_the_doctor_finds_out_all_about_an_etcd_and_leaves_nothing(server: EtcdServer) -> None:
+    url = f"etcd://{server.host}?{PATIENT}"
+    status, writes, leases = examine_etcd(url)
+    assert (status.name, status.found[:7]) == ("store", "etcd 3.")
+    assert (writes.name, writes.verdict is Verdict.FAIL) == ("store writes", False)
+    assert (leases.name, leases.found) == ("store leases", "from 30 s (the cluster's shortest: 1 s)")
+    with open_store(url) as store:
+        assert store.range("").entries == ()

@@ -2,34 +2,51 @@
 
 import time
 from collections.abc import Sequence
+from typing import Annotated
 
+import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from elastane.cli import examine
 from elastane.cli.examine import Finding, Verdict
+from elastane.cli.examine_etcd import examine_etcd
 from elastane.cli.exits import Exit
-from elastane.cli.home import Home, resolve_home
+from elastane.cli.home import STORE_VARIABLE, Home, resolve_home
 from elastane.cli.options import HomeOption, JsonOption
 from elastane.cli.output import Output
+from elastane.store.etcd_address import is_etcd
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
 
 
-def doctor(home: HomeOption = None, as_json: JsonOption = False) -> int:
+StoreOption = Annotated[
+    str | None,
+    typer.Option(
+        "--store",
+        metavar="URL",
+        envvar=STORE_VARIABLE,
+        help=f"The store to examine: etcd://HOST:PORT,.../NAME [{STORE_VARIABLE}, or the file in the home].",
+        show_default=False,
+        show_envvar=False,
+    ),
+]
+
+
+def doctor(home: HomeOption = None, store: StoreOption = None, as_json: JsonOption = False) -> int:
     """Examine this machine and say how to mend what is wrong; 1 if something does not work."""
     out = Output(as_json=as_json)
     if not as_json:
         out.remark("loading torch ...")
-    findings = examine_machine(resolve_home(home))
+    findings = examine_machine(resolve_home(home), store or "")
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     out.show({"ok": not failed, "findings": findings}, render_findings(findings))
     return Exit.FAILED if failed else Exit.DONE
 
 
-def examine_machine(home: Home) -> tuple[Finding, ...]:
-    """Return all findings, those that others build on first."""
+def examine_machine(home: Home, store_url: str = "") -> tuple[Finding, ...]:
+    """Return all findings, those that others build on first; without a URL, about the home's own store."""
     begun_s = time.perf_counter()
     torch = examine.load_torch()
     import_s = time.perf_counter() - begun_s
@@ -44,11 +61,18 @@ def examine_machine(home: Home) -> tuple[Finding, ...]:
         examine.examine_host_name(),
         examine.examine_home(home),
         examine.examine_file_system(home),
-        examine.examine_store(home),
+        *examine_any_store(home, store_url),
         examine.examine_clock(),
         examine.examine_limits(),
         examine.examine_shared_memory(),
     )
+
+
+def examine_any_store(home: Home, url: str) -> tuple[Finding, ...]:
+    """Return what is found about the store of a URL, or of the home if there is none."""
+    if is_etcd(url):
+        return examine_etcd(url)
+    return (examine.examine_store(home, url),)
 
 
 def render_findings(findings: Sequence[Finding]) -> RenderableType:

@@ -67,8 +67,8 @@ def examine_python(version: tuple[int, int] = sys.version_info[:2]) -> Finding:
     if version < MIN_PYTHON:
         wanted = ".".join(map(str, MIN_PYTHON))
         mend = f"install Python {wanted} or newer and make the virtual environment anew"
-        return _fail("python", found, mend)
-    return _ok("python", found)
+        return fail("python", found, mend)
+    return ok("python", found)
 
 
 def load_torch() -> Any:
@@ -83,28 +83,28 @@ def examine_torch(torch: Any, import_s: float = 0.0) -> Finding:
     """Examine the torch that `load_torch` returned after `import_s` seconds."""
     if isinstance(torch, Exception):
         mend = "install it into this environment: pip install 'torch>=2.6'"
-        return _fail("torch", f"cannot be loaded: {torch}", mend)
+        return fail("torch", f"cannot be loaded: {torch}", mend)
     version = str(torch.__version__)
     numbers = tuple(int(part) for part in version.partition("+")[0].split(".")[:2])
     if numbers < MIN_TORCH:
-        return _fail("torch", version, "pip install --upgrade 'torch>=2.6'")
+        return fail("torch", version, "pip install --upgrade 'torch>=2.6'")
     if numbers != TESTED_TORCH:
         mend = f"nothing needs to be done; tests run on {TESTED_TORCH[0]}.{TESTED_TORCH[1]}"
-        return _warn("torch", version, mend)
-    return _ok("torch", f"{version}, loads in {import_s:.1f} s")
+        return warn("torch", version, mend)
+    return ok("torch", f"{version}, loads in {import_s:.1f} s")
 
 
 def examine_communication(torch: Any) -> Finding:
     """Examine which of torch's communication back ends are there."""
     if isinstance(torch, Exception) or not torch.distributed.is_available():
         mend = "install a torch that was built with distributed support (the official wheels are)"
-        return _fail("communication", "no torch.distributed", mend)
+        return fail("communication", "no torch.distributed", mend)
     names = ("gloo", "nccl")
     there = [name for name in names if getattr(torch.distributed, f"is_{name}_available")()]
     if "gloo" not in there:
         mend = "install a torch that was built with gloo (the official wheels are)"
-        return _fail("communication", ", ".join(there), mend)
-    return _ok("communication", ", ".join(there))
+        return fail("communication", ", ".join(there), mend)
+    return ok("communication", ", ".join(there))
 
 
 def examine_devices(torch: Any) -> Finding:
@@ -115,17 +115,17 @@ def examine_devices(torch: Any) -> Finding:
         found += [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     if cores == 1:
         mend = "jobs run, but workers on the CPU share one core: a second worker brings no speed"
-        return _warn("devices", ", ".join(found), mend)
-    return _ok("devices", ", ".join(found))
+        return warn("devices", ", ".join(found), mend)
+    return ok("devices", ", ".join(found))
 
 
 def examine_threads(environment: Mapping[str, str] = os.environ) -> Finding:
     """Examine what the environment says about the threads of each worker."""
     text = environment.get("OMP_NUM_THREADS")
     if text is None:
-        return _ok("threads", "OMP_NUM_THREADS is not set; `--threads` decides")
+        return ok("threads", "OMP_NUM_THREADS is not set; `--threads` decides")
     mend = "`elastane run --threads N` decides for workers; unset OMP_NUM_THREADS to have one place for it"
-    return _warn("threads", f"OMP_NUM_THREADS={text}", mend)
+    return warn("threads", f"OMP_NUM_THREADS={text}", mend)
 
 
 def examine_loopback() -> Finding:
@@ -140,10 +140,10 @@ def examine_loopback() -> Finding:
                     client.sendall(b"elastane")
                     arrived = peer.recv(8)
     except OSError as error:
-        return _fail("loopback", str(error), mend)
+        return fail("loopback", str(error), mend)
     if arrived != b"elastane":
-        return _fail("loopback", f"sent 8 bytes, got {arrived!r}", mend)
-    return _ok("loopback", f"127.0.0.1 answers (tried port {port})")
+        return fail("loopback", f"sent 8 bytes, got {arrived!r}", mend)
+    return ok("loopback", f"127.0.0.1 answers (tried port {port})")
 
 
 def examine_host_name() -> Finding:
@@ -153,8 +153,8 @@ def examine_host_name() -> Finding:
         address = socket.gethostbyname(name)
     except OSError as error:
         mend = f'add the line "127.0.1.1 {name}" to /etc/hosts'
-        return _warn("host name", f"{name}: {error}", mend)
-    return _ok("host name", f"{name} is {address}")
+        return warn("host name", f"{name}: {error}", mend)
+    return ok("host name", f"{name} is {address}")
 
 
 def examine_home(home: Home) -> Finding:
@@ -166,15 +166,15 @@ def examine_home(home: Home) -> Finding:
         free_bytes = shutil.disk_usage(folder).free
     except OSError as error:
         mend = f"make {folder} writable, or choose another home with --home or {HOME_VARIABLE}"
-        return _fail("home", f"{home.path}: {error.strerror}", mend)
+        return fail("home", f"{home.path}: {error.strerror}", mend)
     found = f"{home.path}, {free_bytes / 1e9:.1f} GB free"
     if free_bytes < MIN_FREE_BYTES:
         mend = f"free some space: saved states need it; or choose another home with --home or {HOME_VARIABLE}"
-        return _warn("home", found, mend)
+        return warn("home", found, mend)
     if home.path.exists() and home.path.stat().st_mode & 0o077:
         mend = f"others can read it: chmod 700 {home.path}"
-        return _warn("home", found, mend)
-    return _ok("home", found)
+        return warn("home", found, mend)
+    return ok("home", found)
 
 
 def examine_file_system(home: Home) -> Finding:
@@ -182,26 +182,26 @@ def examine_file_system(home: Home) -> Finding:
     kind = find_file_system(home.path, read_mounts()) or "unknown"
     if kind in NETWORK_FILE_SYSTEMS:
         mend = f"choose a home on a local disk with --home or {HOME_VARIABLE}"
-        return _fail("file system", f"{kind} (network)", mend)
-    return _ok("file system", f"{kind} (local)")
+        return fail("file system", f"{kind} (network)", mend)
+    return ok("file system", f"{kind} (local)")
 
 
-def examine_store(home: Home) -> Finding:
-    """Examine whether the store opens, and how long a write takes; without a home, in a passing one."""
+def examine_store(home: Home, url: str = "") -> Finding:
+    """Examine whether a store opens, and how long a write takes; without a home or URL, in a passing one."""
     mend = "see the message; `mv` a damaged store aside and the next `elastane run` makes a new one"
     try:
-        if (home.path / "store.db").exists():
-            latency_s = measure_store(home.store_url)
+        if url or (home.path / "store.db").exists():
+            latency_s = measure_store(url or home.store_url)
         else:
             with tempfile.TemporaryDirectory(dir=_find_existing(home.path)) as folder:
                 latency_s = measure_store(Home(path=Path(folder)).store_url)
     except (StoreError, OSError) as error:
-        return _fail("store", str(error), mend)
+        return fail("store", str(error), mend)
     found = f"a write takes {latency_s * 1e3:.2g} ms"
     if latency_s > SLOW_STORE_S:
         mend = f"the disk is slow or busy; choose a home on a faster one with --home or {HOME_VARIABLE}"
-        return _warn("store", found, mend)
-    return _ok("store", found)
+        return warn("store", found, mend)
+    return ok("store", found)
 
 
 def measure_store(url: str) -> float:
@@ -222,12 +222,12 @@ def examine_clock(now_s: float | None = None) -> Finding:
     clock = time.get_clock_info("monotonic")
     if not clock.monotonic or "CLOCK_MONOTONIC" not in clock.implementation:
         mend = "run on Linux: leases of several processes need its machine-wide monotonic clock"
-        return _fail("clock", clock.implementation, mend)
+        return fail("clock", clock.implementation, mend)
     date = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(now_s))
     if date < "2025":
         mend = "set the clock (timedatectl set-ntp true): times in events would mislead"
-        return _warn("clock", f"it says {date}", mend)
-    return _ok("clock", f"monotonic, resolution {clock.resolution:.0e} s; {date}")
+        return warn("clock", f"it says {date}", mend)
+    return ok("clock", f"monotonic, resolution {clock.resolution:.0e} s; {date}")
 
 
 def examine_limits() -> Finding:
@@ -237,21 +237,21 @@ def examine_limits() -> Finding:
     found = f"{_show_limit(files)} open files, {_show_limit(processes)} processes"
     if 0 <= files < MIN_OPEN_FILES:
         mend = f"ulimit -n {min(hard_files, 65536) if hard_files > 0 else 65536}"
-        return _warn("limits", found, mend)
-    return _ok("limits", found)
+        return warn("limits", found, mend)
+    return ok("limits", found)
 
 
 def examine_shared_memory(path: Path = Path("/dev/shm")) -> Finding:
     """Examine the shared memory through which data-loading workers pass their batches."""
     if not path.is_dir() or not os.access(path, os.W_OK):
         mend = f"mount a tmpfs at {path}, or use num_workers=0 in data loaders"
-        return _warn("shared memory", f"no {path}", mend)
+        return warn("shared memory", f"no {path}", mend)
     free_bytes = shutil.disk_usage(path).free
     found = f"{free_bytes / 1e6:.0f} MB free in {path}"
     if free_bytes < MIN_SHARED_BYTES:
         mend = "give the container more (docker run --shm-size=1g), or use num_workers=0 in data loaders"
-        return _warn("shared memory", found, mend)
-    return _ok("shared memory", found)
+        return warn("shared memory", found, mend)
+    return ok("shared memory", found)
 
 
 def examine_memory() -> Finding:
@@ -260,19 +260,22 @@ def examine_memory() -> Finding:
     found = f"{memory.available / 1e9:.1f} of {memory.total / 1e9:.1f} GB free"
     if memory.available < MIN_FREE_BYTES:
         mend = "end other programs, or run fewer workers: each holds the whole model"
-        return _warn("memory", found, mend)
-    return _ok("memory", found)
+        return warn("memory", found, mend)
+    return ok("memory", found)
 
 
-def _ok(name: str, found: str) -> Finding:
+def ok(name: str, found: str) -> Finding:
+    """Return a finding that all is well."""
     return Finding(name=name, verdict=Verdict.OK, found=found)
 
 
-def _warn(name: str, found: str, mend: str) -> Finding:
+def warn(name: str, found: str, mend: str) -> Finding:
+    """Return a finding that somebody should look at."""
     return Finding(name=name, verdict=Verdict.WARN, found=found, mend=mend)
 
 
-def _fail(name: str, found: str, mend: str) -> Finding:
+def fail(name: str, found: str, mend: str) -> Finding:
+    """Return a finding that something does not work."""
     return Finding(name=name, verdict=Verdict.FAIL, found=found, mend=mend)
 
 

@@ -14,6 +14,7 @@ from elastane.cli.parse import parse_failures
 from elastane.model.ids import NodeId
 from elastane.model.records import Launch
 from elastane.store.base import Store
+from elastane.store.lease_limits import MIN_LOCAL_S
 
 JobArgument = Annotated[
     str, typer.Argument(metavar="JOB", help="Id of the job (its beginning is enough), or its name.")
@@ -48,8 +49,6 @@ WorkersOption = Annotated[
     str | None,
     typer.Option("--workers", "-n", metavar="N|MIN:N", help="Workers to run; MIN:N may start with MIN [1]."),
 ]
-MIN_LEASE_S = 0.5
-"""A shorter lease would be lost to nothing but a busy machine."""
 DEFAULT_TIMEOUT_S = 600.0
 """Longer than a cold start on a busy machine; a change that has not happened by then has a cause."""
 
@@ -167,7 +166,7 @@ class LaunchFlags:
     ] = 30.0
     lease_s: Annotated[
         float,
-        typer.Option("--lease", metavar="SECONDS", min=MIN_LEASE_S, help="Silence that counts as death."),
+        typer.Option("--lease", metavar="SECONDS", min=MIN_LOCAL_S, help="Silence that counts as death."),
     ] = 3.0
     orphan_grace_s: Annotated[
         float,

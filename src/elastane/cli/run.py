@@ -19,6 +19,7 @@ from elastane.jobs.requests import JobPicture, check_wanted, read_picture
 from elastane.model.errors import ConfigError, JobStateError, StateFileError
 from elastane.model.records import JobInfo, Spec
 from elastane.store.base import Store
+from elastane.store.lease_limits import check_lease_ttl
 from elastane.store.open import open_store
 
 MANIFEST = Path("final") / "manifest.json"
@@ -62,6 +63,7 @@ def run(
     launch = flags.make_launch()
     where = desk.resolve()
     check_meeting_place(where, crew.nodes, stage)
+    check_lease_ttl(where.store_url, launch.lease_s)
     make_home(where)
     with open_store(where.store_url) as store:
         new = NewJob(
@@ -95,6 +97,7 @@ def resume(
         launch = msgspec.structs.replace(
             read_launch(store, info.job), virtual_workers=saved.virtual_workers or None, resume=True
         )
+        check_lease_ttl(where.store_url, launch.lease_s)
         check_script(Path(info.script))
         _await_last_agent(store, info)
         reopen_job(store, info.job, spec, launch)

@@ -62,7 +62,7 @@ class Link:
     def __init__(self, endpoint: Endpoint, tls: ssl.SSLContext | None, deadline_s: float) -> None:
         self.endpoint = endpoint
         self._http = h11.Connection(h11.CLIENT)
-        self._doubt = "write etcds:// if it wants TLS" if tls is None else "write etcd:// if it speaks no TLS"
+        self._doubt = "; write etcds:// if it wants TLS" if tls is None else ""  # until it has answered once
         self._socket = _connect(endpoint, deadline_s)
         if tls is not None:
             try:
@@ -81,7 +81,8 @@ class Link:
             elif isinstance(event, h11.Data):
                 parts.append(bytes(event.data))
             elif not isinstance(event, h11.InformationalResponse):
-                raise LinkFailed(f"it closed the connection without an answer; {self._doubt}", sent=True)
+                raise LinkFailed("it closed the connection without an answer" + self._doubt, sent=True)
+        self._doubt = ""
         answer = Answer(status=status, body=b"".join(parts))
         if self._http.states == {h11.CLIENT: h11.DONE, h11.SERVER: h11.DONE}:
             self._http.start_next_cycle()
@@ -143,9 +144,11 @@ class Link:
         if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLWantReadError):
             return _explain_tls(self.endpoint, error, sent=True)
         if isinstance(error, h11.RemoteProtocolError):
-            if self._http.their_state is h11.CLOSED or self._http.trailing_data == (b"", True):
-                return LinkFailed(f"it closed the connection without an answer; {self._doubt}", sent=True)
-            return LinkFailed(f"what it speaks is not HTTP; {self._doubt}", sent=True)
+            is_closed = self._http.trailing_data == (b"", True)
+            reason = "it closed the connection without an answer" if is_closed else "it does not speak HTTP"
+            return LinkFailed(reason + self._doubt, sent=True)
+        if isinstance(error, ConnectionError):
+            return LinkFailed(_describe(error) + self._doubt, sent=True)
         return LinkFailed(_describe(error), sent=True)
 
 
@@ -241,7 +244,7 @@ def _explain_tls(endpoint: Endpoint, error: Exception, *, sent: bool) -> Excepti
             f"etcd at {endpoint} does not accept our TLS client certificate ({error}); "
             "name one of its authority's with ?cert=FILE&key=FILE in the store's URL"
         )
-    if "eof" in text:
+    if "eof" in text or isinstance(error, ConnectionError):
         return LinkFailed("it ended the TLS connection; write etcd:// if it speaks no TLS", sent=sent)
     return LinkFailed(_describe(error), sent=sent)
 

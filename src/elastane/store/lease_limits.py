@@ -6,7 +6,7 @@ thirds.
 
 from dataclasses import dataclass
 
-from elastane.model.errors import StoreRequestError
+from elastane.model.errors import ConfigError
 from elastane.store.etcd_address import PASSWORD_VARIABLE, is_etcd, parse_address
 
 MIN_LOCAL_S = 0.5
@@ -46,10 +46,10 @@ def find_lease_limits(url: str) -> LeaseLimits:
 
 
 def check_lease_ttl(url: str, ttl_s: float) -> None:
-    """Raise StoreRequestError unless the store that a URL names can keep a lease of `ttl_s` seconds."""
+    """Raise ConfigError unless the store that a URL names can keep a lease of `ttl_s` seconds."""
     limits = find_lease_limits(url)
     if not limits.min_s <= ttl_s <= limits.max_s:
-        raise StoreRequestError(
+        raise ConfigError(
             f"a lease of {ttl_s:g} s cannot be kept in this store; choose from {limits.min_s:g} s to "
             f"{limits.max_s} s (shorter: {limits.reason})"
         )

@@ -21,6 +21,13 @@ from elastane.model.errors import ConfigError
 from elastane.model.records import JobPhase, Launch, Leave, Spec
 
 
+def test_a_lease_that_the_store_cannot_keep_is_refused_before_anything_starts(world: World) -> None:
+    result = world.elastane("run", str(world.script), "--lease", "1", "--store", "etcd://127.0.0.1:1")
+    assert result.code == 2
+    assert "a lease of 1 s cannot be kept in this store; choose from 3 s" in result.err
+    assert not world.home.path.exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

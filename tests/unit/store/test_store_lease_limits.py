@@ -2,7 +2,7 @@
 
 import pytest
 
-from elastane.model.errors import StoreAddressError, StoreRequestError
+from elastane.model.errors import ConfigError, StoreAddressError
 from elastane.store.etcd_address import DEFAULT_TIMEOUT_S
 from elastane.store.lease_limits import MAX_LEASE_S, check_lease_ttl
 
@@ -21,7 +21,7 @@ def test_leases_within_the_limits_are_taken_and_others_refused(url: str, min_s: 
     check_lease_ttl(url, min_s)
     check_lease_ttl(url, MAX_LEASE_S)
     for ttl_s in (min_s - 0.01, MAX_LEASE_S + 1000, 0.0, -1.0, float("nan"), float("inf")):
-        with pytest.raises(StoreRequestError, match=f"choose from {min_s:g} s to 9000000000 s"):
+        with pytest.raises(ConfigError, match=f"choose from {min_s:g} s to 9000000000 s"):
             check_lease_ttl(url, ttl_s)
 
 
@@ -34,7 +34,7 @@ def test_leases_within_the_limits_are_taken_and_others_refused(url: str, min_s: 
     ],
 )
 def test_the_reason_is_told(url: str, ttl_s: float, message: str) -> None:
-    with pytest.raises(StoreRequestError, match=message):
+    with pytest.raises(ConfigError, match=message):
         check_lease_ttl(url, ttl_s)
 
 
