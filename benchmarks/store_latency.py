@@ -39,8 +39,9 @@ def measure(quick: bool) -> Findings:
     with tempfile.TemporaryDirectory() as folder:
         url = f"sqlite://{folder}/store.db"
         durations = measure_calls(url, 2000 // share)
-        durations["watch, puts 10 ms apart"] = measure_watch(url, 300 // share, 0.010)
-        durations["watch, puts 1 s apart"] = measure_watch(url, 5, 1.0)
+        log = Path(folder, "writer.log")
+        durations["watch, puts 10 ms apart"] = measure_watch(url, 300 // share, 0.010, log)
+        durations["watch, puts 1 s apart"] = measure_watch(url, 5, 1.0, log)
         durations |= measure_beside_a_busy_thread(url, 40)
         figures = [_in_ms(name, values_s) for name, values_s in durations.items()]
         idle_percents = [measure_idle_percent(url) for _ in range(1 if quick else 3)]
@@ -89,10 +90,12 @@ def write_stamps(url: str, count: int, pause_s: float) -> None:
             put_time(store)
 
 
-def measure_watch(url: str, count: int, pause_s: float) -> list[float]:
-    """Return the delays from the beginning of another process's put until this one's watch tells it."""
+def measure_watch(url: str, count: int, pause_s: float, log: Path) -> list[float]:
+    """Return the delays from the beginning of another process's put until this one's watch tells it.
+
+    What the other process says goes to `log`.
+    """
     delays_s: list[float] = []
-    log = Path(url.removeprefix("sqlite://")).with_name("writer.log")
     with open_store(url) as store, store.watch("bench", store.range("").revision) as watch:
         arguments = ["-m", "benchmarks.store_latency", WRITER, url, str(count), str(pause_s)]
         writer: subprocess.Popen[bytes] = start_python(arguments, log)

@@ -14,8 +14,9 @@ from elastane.store.open import open_store
 
 USUAL_LEASE_S = 3.0
 """The default of `elastane run --lease`."""
-UNSOUND_VERSIONS = ((3, 5, 0), (3, 5, 1), (3, 5, 2))
-"""A member that is killed may lose data without a word: etcd's CHANGELOG-3.5, under 3.5.3."""
+SOUND_PATCHES = {(3, 4): 21, (3, 5): 13}
+"""Earlier ones may lose acknowledged writes when a member is killed, or events of watches: etcd's CHANGELOG-3.4
+under 3.4.21, CHANGELOG-3.5 under 3.5.3, 3.5.5 and 3.5.13."""
 
 
 def examine_etcd(url: str) -> tuple[Finding, ...]:
@@ -47,8 +48,11 @@ def judge_status(shown: str, status: StatusReply) -> Finding:
         return fail(
             "store", f"{found}: {', '.join(status.errors)}", "etcdctl alarm list; see etcd's maintenance"
         )
-    if _parse_version(status.version) in UNSOUND_VERSIONS:
-        return warn("store", found, "update etcd to 3.5.3 or newer: this one can lose data when it is killed")
+    series, patch = _parse_version(status.version)
+    if patch < SOUND_PATCHES.get(series, 0):
+        wanted = f"{series[0]}.{series[1]}.{SOUND_PATCHES[series]}"
+        mend = f"update etcd to {wanted} or newer: this one can lose writes or events when it is killed"
+        return warn("store", found, mend)
     return ok("store", found)
 
 
@@ -76,5 +80,8 @@ def judge_leases(url: str, shortest_s: int) -> Finding:
     return ok("store leases", found)
 
 
-def _parse_version(text: str) -> tuple[int, ...]:
-    return tuple(map(int, re.findall(r"\d+", text)[:3]))
+def _parse_version(text: str) -> tuple[tuple[int, int], int]:
+    """Return major and minor version, and the patch; zeros for what is no version."""
+    match = re.match(r"(\d+)\.(\d+)\.(\d+)", text)
+    major, minor, patch = map(int, match.groups()) if match else (0, 0, 0)
+    return (major, minor), patch

@@ -16,7 +16,10 @@ from elastane.store.etcd_messages import StatusReply
             "etcd 3.5.13 at etcd://h, 2.5 MB",
             "",
         ),
-        (StatusReply(version="3.5.1"), Verdict.WARN, "etcd 3.5.1 at", "update etcd to 3.5.3 or newer"),
+        (StatusReply(version="3.5.12"), Verdict.WARN, "etcd 3.5.12 at", "update etcd to 3.5.13 or newer"),
+        (StatusReply(version="3.4.20"), Verdict.WARN, "etcd 3.4.20 at", "update etcd to 3.4.21 or newer"),
+        (StatusReply(version="3.4.23"), Verdict.OK, "etcd 3.4.23 at", ""),
+        (StatusReply(version="3.6.0"), Verdict.OK, "etcd 3.6.0 at", ""),
         (StatusReply(version="unknown"), Verdict.OK, "etcd unknown", ""),
         (
             StatusReply(version="3.6.0", errors=("memberID:1 alarm:NOSPACE",)),

@@ -110,6 +110,15 @@ def test_mere_progress_moves_the_place_where_the_next_stream_begins() -> None:
         assert starts(member) == [1, 91]
 
 
+def test_what_etcd_tells_twice_is_told_once() -> None:
+    script = stream(created(), put_message(2), put_message(3), put_message(2), put_message(3), put_message(4))
+    with watching(script) as (watch, _):
+        events = watch.wait(LONG_S)
+        while len(events) < 3:
+            events += watch.wait(LONG_S)
+        assert events == [put_event(2), put_event(3), put_event(4)]
+
+
 def test_the_revision_of_a_creation_moves_nothing_since_the_past_is_yet_to_come() -> None:
     with watching(stream(created(90), end=True), stream(created(90), put_message(5))) as (watch, member):
         assert watch.wait(LONG_S) == [put_event(5)]
