@@ -32,9 +32,9 @@ ROW = Row(
     name="etcd_latency",
     title="Calls of etcd and of the embedded store",
     method=(
-        "One process calls, a second one writes for the watch. etcd runs on the same machine, one member, with "
-        "its default settings, so each write waits for the disk; the embedded store does not. `transaction`: one "
-        "compare and four puts. The rest as for the embedded store alone."
+        "One process calls, a second one writes for the watch. etcd runs on the same machine, one member, "
+        "with its default settings, so each write waits for the disk; the embedded store does not. "
+        "`transaction`: one compare and four puts. The rest as for the embedded store alone."
     ),
 )
 

@@ -15,8 +15,8 @@ from elastane.store.open import open_store
 USUAL_LEASE_S = 3.0
 """The default of `elastane run --lease`."""
 SOUND_PATCHES = {(3, 4): 21, (3, 5): 13}
-"""Earlier ones may lose acknowledged writes when a member is killed, or events of watches: etcd's CHANGELOG-3.4
-under 3.4.21, CHANGELOG-3.5 under 3.5.3, 3.5.5 and 3.5.13."""
+"""Earlier ones may lose acknowledged writes when a member is killed, or events of watches: etcd's
+CHANGELOG-3.4 under 3.4.21, CHANGELOG-3.5 under 3.5.3, 3.5.5 and 3.5.13."""
 
 
 def examine_etcd(url: str) -> tuple[Finding, ...]:

@@ -132,7 +132,7 @@ class EtcdWatch(Watch):
         else:
             self._is_login_fresh = False
             events = [self._keys.event(message) for message in reply.events]
-            # Before 3.5.8 a member that caught up by a snapshot could tell the past once more (its changelog).
+            # Before 3.5.8 a member that caught up by a snapshot could tell the past again (etcd's changelog).
             events = [event for event in events if event.revision > self.position]
             told = max((event.revision for event in events), default=reply.header.revision)
             self.position = max(self.position, told)
