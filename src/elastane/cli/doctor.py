@@ -2,9 +2,7 @@
 
 import time
 from collections.abc import Sequence
-from typing import Annotated
 
-import typer
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -13,25 +11,12 @@ from elastane.cli import examine
 from elastane.cli.examine import Finding, Verdict
 from elastane.cli.examine_etcd import examine_etcd
 from elastane.cli.exits import Exit
-from elastane.cli.home import STORE_VARIABLE, Home, resolve_home
-from elastane.cli.options import HomeOption, JsonOption
+from elastane.cli.home import Home, resolve_home
+from elastane.cli.options import HomeOption, JsonOption, StoreOption
 from elastane.cli.output import Output
 from elastane.store.etcd_address import is_etcd
 
 STYLES = {Verdict.OK: "green", Verdict.WARN: "yellow", Verdict.FAIL: "bold red"}
-
-
-StoreOption = Annotated[
-    str | None,
-    typer.Option(
-        "--store",
-        metavar="URL",
-        envvar=STORE_VARIABLE,
-        help=f"The store to examine: etcd://HOST:PORT,.../NAME [{STORE_VARIABLE}, or the file in the home].",
-        show_default=False,
-        show_envvar=False,
-    ),
-]
 
 
 def doctor(home: HomeOption = None, store: StoreOption = None, as_json: JsonOption = False) -> int:
@@ -39,14 +24,14 @@ def doctor(home: HomeOption = None, store: StoreOption = None, as_json: JsonOpti
     out = Output(as_json=as_json)
     if not as_json:
         out.remark("loading torch ...")
-    findings = examine_machine(resolve_home(home), store or "")
+    findings = examine_machine(resolve_home(home, store))
     failed = any(finding.verdict is Verdict.FAIL for finding in findings)
     out.show({"ok": not failed, "findings": findings}, render_findings(findings))
     return Exit.FAILED if failed else Exit.DONE
 
 
-def examine_machine(home: Home, store_url: str = "") -> tuple[Finding, ...]:
-    """Return all findings, those that others build on first; without a URL, about the home's own store."""
+def examine_machine(home: Home) -> tuple[Finding, ...]:
+    """Return all findings, those that others build on first."""
     begun_s = time.perf_counter()
     torch = examine.load_torch()
     import_s = time.perf_counter() - begun_s
@@ -61,18 +46,18 @@ def examine_machine(home: Home, store_url: str = "") -> tuple[Finding, ...]:
         examine.examine_host_name(),
         examine.examine_home(home),
         examine.examine_file_system(home),
-        *examine_any_store(home, store_url),
+        *examine_any_store(home),
         examine.examine_clock(),
         examine.examine_limits(),
         examine.examine_shared_memory(),
     )
 
 
-def examine_any_store(home: Home, url: str) -> tuple[Finding, ...]:
-    """Return what is found about the store of a URL, or of the home if there is none."""
-    if is_etcd(url):
-        return examine_etcd(url)
-    return (examine.examine_store(home, url),)
+def examine_any_store(home: Home) -> tuple[Finding, ...]:
+    """Return what is found about a store, whatever kind it is of."""
+    if is_etcd(home.store_url):
+        return examine_etcd(home.store_url)
+    return (examine.examine_store(home),)
 
 
 def render_findings(findings: Sequence[Finding]) -> RenderableType:

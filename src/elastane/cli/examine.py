@@ -186,12 +186,12 @@ def examine_file_system(home: Home) -> Finding:
     return ok("file system", f"{kind} (local)")
 
 
-def examine_store(home: Home, url: str = "") -> Finding:
-    """Examine whether a store opens, and how long a write takes; without a home or URL, in a passing one."""
+def examine_store(home: Home) -> Finding:
+    """Examine whether the store opens, and how long a write takes; without a home, in a passing one."""
     mend = "see the message; `mv` a damaged store aside and the next `elastane run` makes a new one"
     try:
-        if url or (home.path / "store.db").exists():
-            latency_s = measure_store(url or home.store_url)
+        if home.store or (home.path / "store.db").exists():
+            latency_s = measure_store(home.store_url)
         else:
             with tempfile.TemporaryDirectory(dir=_find_existing(home.path)) as folder:
                 latency_s = measure_store(Home(path=Path(folder)).store_url)

@@ -4,12 +4,13 @@ Below the command line nothing reads the environment for them.
 """
 
 import os
-from collections.abc import Mapping
+from collections.abc import MutableMapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from elastane.model.errors import ConfigError, JobNotFoundError
 from elastane.store.base import Store
+from elastane.store.etcd_address import split_credentials
 from elastane.store.open import open_store
 
 HOME_VARIABLE = "ELASTANE_HOME"
@@ -33,12 +34,16 @@ class Home:
 
 
 def resolve_home(
-    flag: Path | None, store: str | None = None, environment: Mapping[str, str] = os.environ
+    flag: Path | None, store: str | None = None, environment: MutableMapping[str, str] = os.environ
 ) -> Home:
     """Return the home and store that flags, the environment or the defaults name; they need not exist yet.
 
+    A user and password in the store's URL move to the environment, which the processes of the job inherit:
+    the URL gets into their arguments, records and messages.
+
     Raises:
         ConfigError: the path exists and is no folder, or names a user that does not exist.
+        StoreAddressError: the store's URL cannot be read.
     """
     text = flag or environment.get(HOME_VARIABLE) or DEFAULT_HOME
     try:
@@ -49,7 +54,9 @@ def resolve_home(
         ) from error
     if path.exists() and not path.is_dir():
         raise ConfigError(f"the home folder {path} is no folder; give another with --home or {HOME_VARIABLE}")
-    return Home(path=path, store=store or environment.get(STORE_VARIABLE) or "")
+    url, secrets = split_credentials(store or environment.get(STORE_VARIABLE) or "", environment)
+    environment.update(secrets)
+    return Home(path=path, store=url)
 
 
 def make_home(home: Home) -> None:

@@ -94,16 +94,17 @@ def is_etcd(url: str) -> bool:
     return url.partition("://")[0] in SCHEMES
 
 
-def split_credentials(url: str) -> tuple[str, dict[str, str]]:
+def split_credentials(url: str, environment: Mapping[str, str]) -> tuple[str, dict[str, str]]:
     """Return a store URL without its secrets, and the environment variables that hold them instead.
 
     For whoever hands the URL on to records or other processes. Raises StoreAddressError like `parse_address`.
     """
     if not is_etcd(url):
         return url, {}
-    credentials = _parse_credentials(urlsplit(url).netloc, {})
-    variables = {} if credentials is None else _to_variables(credentials)
-    return hide_credentials(url), variables
+    credentials = parse_address(url, environment).credentials
+    if credentials is None:
+        return url, {}
+    return hide_credentials(url), {USER_VARIABLE: credentials.user, PASSWORD_VARIABLE: credentials.password}
 
 
 def parse_address(url: str, environment: Mapping[str, str]) -> EtcdAddress:
@@ -159,10 +160,6 @@ def _parse_credentials(netloc: str, environment: Mapping[str, str]) -> Credentia
             f"the etcd user {unquote(user)!r} has no password; set {PASSWORD_VARIABLE} in the environment"
         )
     return Credentials(user=unquote(user), password=secret)
-
-
-def _to_variables(credentials: Credentials) -> dict[str, str]:
-    return {USER_VARIABLE: credentials.user, PASSWORD_VARIABLE: credentials.password}
 
 
 def _parse_timeout(url: str, text: str | None) -> float:

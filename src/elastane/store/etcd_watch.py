@@ -133,10 +133,10 @@ class EtcdWatch(Watch):
             self._is_login_fresh = False
             events = [self._keys.event(message) for message in reply.events]
             # Before 3.5.8 a member that caught up by a snapshot could tell the past again (etcd's changelog).
-            events = [event for event in events if event.revision > self.position]
+            self._news += [event for event in events if event.revision > self.position]
+            # A header beside events may be ahead of them; without any it tells how far all has been told.
             told = max((event.revision for event in events), default=reply.header.revision)
             self.position = max(self.position, told)
-            self._news += events
 
     def _end(self, reply: WatchReply) -> None:
         if reply.compact_revision:

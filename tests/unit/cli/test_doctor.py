@@ -148,20 +148,21 @@ def test_the_store_is_tried_and_left_as_it_was(world: World, monkeypatch: pytest
     assert examine.examine_store(world.home).verdict is Verdict.WARN
 
 
-def test_another_store_is_tried_where_a_url_names_one(world: World, tmp_path: Path) -> None:
-    (finding,) = doctor.examine_any_store(world.home, f"sqlite://{tmp_path}/other.db")
+def test_another_store_is_tried_where_a_url_names_one(tmp_path: Path) -> None:
+    home = Home(path=tmp_path / "home", store=f"sqlite://{tmp_path}/other.db")
+    (finding,) = doctor.examine_any_store(home)
     assert (finding.name, finding.verdict) == ("store", Verdict.OK)
     assert (tmp_path / "other.db").exists()
-    (finding,) = doctor.examine_any_store(world.home, "etcd://127.0.0.1:1")
+    (finding,) = doctor.examine_any_store(Home(path=tmp_path / "home", store="etcd://127.0.0.1:1"))
     assert (finding.name, finding.verdict) == ("store", Verdict.FAIL)
     assert "127.0.0.1:1: connection refused" in finding.found
 
 
-def test_the_flag_goes_before_the_environment_and_shows_no_secret(
+def test_the_flag_names_the_store_before_the_environment_does(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[str] = []
-    monkeypatch.setattr(doctor, "examine_machine", lambda _home, url: seen.append(url) or FINDINGS[:1])
+    monkeypatch.setattr(doctor, "examine_machine", lambda home: seen.append(home.store_url) or FINDINGS[:1])
     monkeypatch.setenv("ELASTANE_STORE", "etcd://from-environment")
     world.elastane("doctor")
     world.elastane("doctor", "--store", "etcd://from-flag")
@@ -214,7 +215,7 @@ FINDINGS = (
 
 
 def test_findings_are_shown_with_the_way_to_mend_them(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine_machine", lambda _home, _store: FINDINGS)
+    monkeypatch.setattr(doctor, "examine_machine", lambda _home: FINDINGS)
     result = world.elastane("doctor")
     assert result.code == 1
     assert [line.rstrip() for line in result.out.splitlines()] == [
@@ -228,7 +229,7 @@ def test_findings_are_shown_with_the_way_to_mend_them(world: World, monkeypatch:
 
 
 def test_only_failures_make_the_doctor_fail(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "examine_machine", lambda _home, _store: FINDINGS[:2])
+    monkeypatch.setattr(doctor, "examine_machine", lambda _home: FINDINGS[:2])
     result = world.elastane("doctor", "--json")
     assert (result.code, result.json) == (
         0,

@@ -142,7 +142,7 @@ def test_credentials_can_be_hidden_in_any_url(url: str, shown: str) -> None:
 
 
 def test_credentials_can_be_moved_from_a_url_to_the_environment() -> None:
-    url, variables = split_credentials("etcd://me:p%40ss@h:1/n")
+    url, variables = split_credentials("etcd://me:p%40ss@h:1/n", {PASSWORD_VARIABLE: "another"})
     assert url == "etcd://h:1/n"
     assert variables == {USER_VARIABLE: "me", PASSWORD_VARIABLE: "p@ss"}
     assert parse_address(url, variables).credentials == Credentials(user="me", password="p@ss")
@@ -150,4 +150,11 @@ def test_credentials_can_be_moved_from_a_url_to_the_environment() -> None:
 
 @pytest.mark.parametrize("url", ["etcd://h:1/n", "sqlite:///a@b/store.db"])
 def test_a_url_without_credentials_stays_as_it_is(url: str) -> None:
-    assert split_credentials(url) == (url, {})
+    assert split_credentials(url, {}) == (url, {})
+
+
+def test_a_user_in_the_url_takes_its_password_from_the_environment() -> None:
+    assert split_credentials("etcd://me@h", {PASSWORD_VARIABLE: "p"}) == (
+        "etcd://h",
+        {USER_VARIABLE: "me", PASSWORD_VARIABLE: "p"},
+    )

@@ -111,7 +111,8 @@ def test_mere_progress_moves_the_place_where_the_next_stream_begins() -> None:
 
 
 def test_what_etcd_tells_twice_is_told_once() -> None:
-    script = stream(created(), put_message(2), put_message(3), put_message(2), put_message(3), put_message(4))
+    again = reply(header=header(50), events=put_message(2)["result"]["events"])  # type: ignore[index]
+    script = stream(created(), put_message(2), put_message(3), again, put_message(3), put_message(4))
     with watching(script) as (watch, _):
         events = watch.wait(LONG_S)
         while len(events) < 3:
