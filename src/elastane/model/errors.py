@@ -62,7 +62,7 @@ class StoreAddressError(StoreError):
 
 
 class StoreAccessError(StoreError):
-    """Report that the operating system denies access to the store or fails to read or write it."""
+    """Report that the operating system, or the server, denies access to the store, or that its disk fails."""
 
 
 class StoreFullError(StoreError):

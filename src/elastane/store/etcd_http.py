@@ -23,6 +23,8 @@ from elastane.model.errors import StoreAccessError, StoreAddressError
 from elastane.store.etcd_address import Endpoint
 
 READ_BYTES = 1 << 16
+MIN_WAIT_S = 0.001
+"""0 would mean not to wait at all, which no connection can live with."""
 NOT_YET = (TimeoutError, BlockingIOError, ssl.SSLWantReadError)
 """What a socket raises that has nothing to read within its time."""
 KEEPALIVE = (
@@ -175,10 +177,12 @@ def _refuse_password() -> str:
 
 def _connect(endpoint: Endpoint, deadline_s: float) -> socket.socket:
     reason = "it has no address"
-    for family, address in _look_up(endpoint, deadline_s):
+    addresses = _look_up(endpoint, deadline_s)
+    for tried, (family, address) in enumerate(addresses):
         link = socket.socket(family, socket.SOCK_STREAM)
         try:
-            link.settimeout(max(_left_s(deadline_s), 0.001))
+            # An even share: the first address of a host may lead nowhere, as IPv6 does in some networks.
+            link.settimeout(max(_left_s(deadline_s) / (len(addresses) - tried), MIN_WAIT_S))
             link.connect(address)
             link.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             for option, level, value in KEEPALIVE:
@@ -211,7 +215,7 @@ def _look_up(endpoint: Endpoint, deadline_s: float) -> list[Address]:
     else:
         threading.Thread(target=ask, name="etcd-address", daemon=True).start()
     try:
-        answer = answers.get(timeout=max(_left_s(deadline_s), 0.001))
+        answer = answers.get(timeout=max(_left_s(deadline_s), MIN_WAIT_S))
     except queue.Empty:
         raise LinkFailed("its name could not be looked up in time", sent=False) from None
     if isinstance(answer, OSError):

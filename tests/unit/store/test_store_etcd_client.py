@@ -1,5 +1,7 @@
 """How a client of etcd chooses members, repeats or does not repeat, logs in, and explains failures."""
 
+import socket
+import threading
 import time
 from collections.abc import Callable
 
@@ -122,10 +124,32 @@ def test_when_nobody_answers_each_member_is_named_with_its_reason() -> None:
     )
 
 
-def test_a_name_server_that_keeps_silent_does_not_keep_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    import socket
-    import threading
+def test_an_address_of_a_host_that_leads_nowhere_leaves_time_for_the_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Socket(socket.socket):
+        """Connects to nothing but loopback, and waits for the rest as long as it may."""
 
+        def connect(self, address: tuple[str, int]) -> None:
+            if not address[0].startswith("127."):
+                waited_s.append(self.gettimeout())
+                raise TimeoutError
+            super().connect(address)
+
+    waited_s: list[float | None] = []
+    with fake_member(OK) as member:
+        found = [
+            (socket.AF_INET, 0, 0, "", ("203.0.113.1", member.port)),  # RFC 5737: for documentation
+            (socket.AF_INET, 0, 0, "", ("127.0.0.1", member.port)),
+        ]
+        monkeypatch.setattr(socket, "getaddrinfo", lambda *args, **kwargs: found)
+        monkeypatch.setattr(socket, "socket", Socket)
+        address = EtcdAddress(endpoints=(Endpoint(host="both", port=member.port),), timeout_s=PATIENT_S)
+        assert ask(EtcdClient(address)) == "3.5.0"
+    assert waited_s == [pytest.approx(PATIENT_S / 2, rel=0.1)]
+
+
+def test_a_name_server_that_keeps_silent_does_not_keep_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
     over = threading.Event()
 
     def look_up(host: str, port: object, *args: object, flags: int = 0, **kwargs: object) -> list[object]:
