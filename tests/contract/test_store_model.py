@@ -1,4 +1,4 @@
-"""Any sequence of calls gives the same answers on SQLite as on the store in memory."""
+"""Any sequence of calls gives the same answers on SQLite, and on etcd, as on the store in memory."""
 
 import tempfile
 from collections.abc import Callable
@@ -6,9 +6,16 @@ from functools import partial
 from pathlib import Path
 
 import hypothesis.strategies as st
+from etcd_names import RenamedStore
+from etcd_server import EtcdServer
 from hypothesis import settings
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
-from store_backends import make_memory, make_sqlite
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    rule,
+    run_state_machine_as_test,
+)
+from store_backends import Backend, make_etcd, make_memory, make_sqlite
 
 from elastane.model.errors import CompactedError, LeaseLostError, StoreRequestError
 from elastane.store.base import (
@@ -55,10 +62,13 @@ class StoreComparison(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.folder = tempfile.TemporaryDirectory()
-        limits = HistoryLimits(events=12, total_bytes=60)
-        self.backends = [make(Path(self.folder.name), limits) for make in (make_memory, make_sqlite)]
+        self.backends = self.make_backends(Path(self.folder.name))
         self.handles = [[backend.open() for _ in range(2)] for backend in self.backends]
         self.watches: list[tuple[Watch, Watch]] = []
+
+    def make_backends(self, folder: Path) -> list[Backend]:
+        limits = HistoryLimits(events=12, total_bytes=60)
+        return [make_memory(folder, limits), make_sqlite(folder, limits)]
 
     def teardown(self) -> None:
         self.range(0, "")
@@ -67,8 +77,8 @@ class StoreComparison(RuleBasedStateMachine):
         self.folder.cleanup()
 
     def compare(self, handle: int, call: Callable[[Store], object]) -> None:
-        memory, sqlite = (get_outcome(partial(call, handles[handle])) for handles in self.handles)
-        assert sqlite == memory
+        memory, real = (get_outcome(partial(call, handles[handle])) for handles in self.handles)
+        assert real == memory
 
     @initialize()
     def watch_everything(self) -> None:
@@ -106,14 +116,14 @@ class StoreComparison(RuleBasedStateMachine):
 
     @rule(handle=HANDLES, prefix=PREFIXES, after_revision=REVISIONS)
     def open_watch(self, handle: int, prefix: str, after_revision: int) -> None:
-        memory, sqlite = (handles[handle].watch(prefix, after_revision) for handles in self.handles)
-        self.watches.append((memory, sqlite))
+        memory, real = (handles[handle].watch(prefix, after_revision) for handles in self.handles)
+        self.watches.append((memory, real))
 
     @rule(choice=st.integers(min_value=0), timeout_s=st.sampled_from([0, 2]))
     def follow_watch(self, choice: int, timeout_s: int) -> None:
-        memory, sqlite = self.watches[choice % len(self.watches)]
+        memory, real = self.watches[choice % len(self.watches)]
         expected = get_outcome(lambda: memory.wait(timeout_s))
-        assert get_outcome(lambda: sqlite.wait(timeout_s)) == expected
+        assert get_outcome(lambda: real.wait(timeout_s)) == expected
 
     @rule(handle=HANDLES, prefix=PREFIXES)
     def range(self, handle: int, prefix: str) -> None:
@@ -121,11 +131,30 @@ class StoreComparison(RuleBasedStateMachine):
 
 
 def get_outcome(call: Callable[[], object]) -> object:
-    """Return what a call returns, or the kind and words of its refusal."""
+    """Return what a call returns, or the kind and words of its refusal; a lost lease has words of its own."""
     try:
         return call()
-    except (LeaseLostError, CompactedError, StoreRequestError) as error:
+    except LeaseLostError:
+        return LeaseLostError
+    except (CompactedError, StoreRequestError) as error:
         return type(error), str(error)
+
+
+class EtcdComparison(StoreComparison):
+    """Compare etcd with the store in memory, both with a history that is long enough."""
+
+    server: EtcdServer
+
+    def make_backends(self, folder: Path) -> list[Backend]:
+        etcd = make_etcd(self.server, HistoryLimits())
+        renaming = Backend(RenamedStore.opener(etcd), etcd.clock)
+        return [make_memory(folder, HistoryLimits()), renaming]
+
+
+def test_any_sequence_of_calls_gives_the_same_answers_on_etcd(etcd_server: EtcdServer) -> None:
+    EtcdComparison.server = etcd_server
+    bounds = settings(max_examples=15, stateful_step_count=30, deadline=None)
+    run_state_machine_as_test(EtcdComparison, settings=bounds)  # type: ignore[no-untyped-call]
 
 
 TestStoreComparison = StoreComparison.TestCase

@@ -77,6 +77,7 @@ class EtcdStore(Store):
         self._guard.check_use()
         first, beyond = self._keys.bounds(prefix)
         reply = self._client.call("/v3/kv/range", RangeRequest(key=first, range_end=beyond), RangeReply)
+        self._client.newest_revision = reply.header.revision
         return Snapshot(revision=reply.header.revision, entries=tuple(map(self._keys.entry, reply.kvs)))
 
     def transact(
@@ -96,6 +97,7 @@ class EtcdStore(Store):
         self._guard.check_use()
         request = self._keys.transaction(compares, puts, deletes)
         reply = self._client.call("/v3/kv/txn", request, TxnReply, repeatable=not (puts or deletes))
+        self._client.newest_revision = reply.header.revision
         return TransactionResult(succeeded=reply.succeeded, revision=reply.header.revision)
 
     def grant(self, ttl_s: float) -> LeaseId:

@@ -9,6 +9,7 @@ Theory of operation
   for its login. If it may have been seen, StoreUnreachableError says so and the caller decides.
 - An idle connection is looked at before it is used, so that a member that has been restarted since costs
   nothing but a new connection, even for transactions.
+- `newest_revision` is that of the last read or transaction; etcd never goes back unless somebody replaces it.
 - `epoch` grows whenever the member in use has failed: watches that hang on it then move too.
 Knows nothing of keys, leases and watches.
 """
@@ -49,6 +50,7 @@ class EtcdClient:
         self.address = address
         self.epoch = 0
         self.heard_at_s = time.monotonic()
+        self.newest_revision = 0
         self._tls = _make_context(address)
         self._current = 0
         self._link: Link | None = None
@@ -99,7 +101,8 @@ class EtcdClient:
         """Return the revision of the cluster, not just of one member. Raises StoreErrors like `call`."""
         first, beyond = keys.bounds("")
         request = RangeRequest(key=first, range_end=beyond, limit=1, keys_only=True)
-        return self.call("/v3/kv/range", request, RangeReply).header.revision
+        self.newest_revision = self.call("/v3/kv/range", request, RangeReply).header.revision
+        return self.newest_revision
 
     def forget_login(self) -> None:
         """Log in anew before the next request."""

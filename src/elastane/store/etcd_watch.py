@@ -40,6 +40,7 @@ class EtcdWatch(Watch):
         self, client: EtcdClient, keys: KeySpace, guard: HandleGuard, prefix: str, after_revision: int
     ) -> None:
         self.position = after_revision
+        self._seen_revision = client.newest_revision
         self._client = client
         self._keys = keys
         self._guard = guard
@@ -137,6 +138,7 @@ class EtcdWatch(Watch):
             # A header beside events may be ahead of them; without any it tells how far all has been told.
             told = max((event.revision for event in events), default=reply.header.revision)
             self.position = max(self.position, told)
+            self._seen_revision = max(self._seen_revision, told)
 
     def _end(self, reply: WatchReply) -> None:
         if reply.compact_revision:
@@ -160,14 +162,17 @@ class EtcdWatch(Watch):
         self._lose(refusal)
 
     def _check_past(self, revision: int) -> None:
-        """End the watch if etcd has a shorter past than we have been told: it was restored or replaced.
+        """End the watch if etcd has a shorter past than it had before: it was restored or replaced.
 
-        A member may lag behind the others; what a read returns does not.
+        A member may lag behind the others; what a read returns does not. To ask for what is yet to come is no
+        sign: hence not `position`.
         """
-        if revision < self.position and (newest := self._client.read_revision(self._keys)) < self.position:
+        seen = self._seen_revision
+        if revision < seen and (newest := self._client.read_revision(self._keys)) < seen:
             self._ended = CompactedError(
                 f"events under {self._prefix!r} after revision {self.position} were asked for, but the store "
-                f"is at {newest}: it was replaced; read the range again and watch from its revision"
+                f"went back from {seen} to {newest}: it was replaced; read the range again and watch from "
+                "its revision"
             )
 
     # --- the stream ----------------------------------------------------------------------------------

@@ -48,7 +48,11 @@ def put_event(revision: int) -> Event:
 
 @contextmanager
 def watching(
-    *script: bytes | str, after_revision: int = 0, timeout_s: float = LONG_S, user: str = ""
+    *script: bytes | str,
+    after_revision: int = 0,
+    newest_revision: int = 0,
+    timeout_s: float = LONG_S,
+    user: str = "",
 ) -> Iterator[tuple[EtcdWatch, FakeMember]]:
     with fake_member(*script) as member:
         address = EtcdAddress(
@@ -57,6 +61,7 @@ def watching(
             timeout_s=timeout_s,
         )
         client = EtcdClient(address)
+        client.newest_revision = newest_revision
         with EtcdWatch(client, KeySpace("n"), HandleGuard(address.url), "", after_revision) as watch:
             yield watch, member
         client.close()
@@ -185,12 +190,20 @@ def test_a_compacted_past_is_told_after_what_had_arrived_and_for_ever() -> None:
 
 def test_a_member_that_lags_behind_is_followed_and_a_store_that_lost_its_past_is_not() -> None:
     behind = stream(created(3), put_message(9))
-    with watching(behind, answer({"header": header(8)}), after_revision=8) as (watch, _):
+    read = answer({"header": header(8)})
+    with watching(behind, read, after_revision=8, newest_revision=8) as (watch, _):
         assert watch.wait(LONG_S) == [put_event(9)]
-    with watching(behind, answer({"header": header(3)}), after_revision=8) as (watch, _):
+    read = answer({"header": header(3)})
+    with watching(behind, read, after_revision=8, newest_revision=8) as (watch, _):
         for _ in range(2):
-            with pytest.raises(CompactedError, match="the store is at 3: it was replaced"):
+            with pytest.raises(CompactedError, match="the store went back from 8 to 3: it was replaced"):
                 watch.wait(LONG_S)
+
+
+def test_to_ask_for_what_is_yet_to_come_is_no_sign_of_a_lost_past() -> None:
+    with watching(stream(created(3), put_message(9)), after_revision=8, newest_revision=3) as (watch, member):
+        assert watch.wait(LONG_S) == [put_event(9)]
+        assert [request.path for request in member.seen] == ["/v3/watch"]
 
 
 def test_a_watch_that_nobody_accepts_is_blind_and_says_so_at_each_look() -> None:
