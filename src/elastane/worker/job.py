@@ -179,7 +179,7 @@ class Job:
         """
         order = self._cut(check_dataset(dataset), batch_size, _tail(tail))
         feed = _feed_settings(shuffle, settings)
-        self._trainer.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
+        self._trainer.course.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
         policy = self._batching.policy if self._batching is not None else None
         return TrainingLoader(self._trainer, order, policy)
 
@@ -312,7 +312,7 @@ class Job:
     @property
     def global_batch(self) -> int:
         """Return the samples of a full step of the present workers. Raise ConfigError before `loader`."""
-        return self._trainer.order.global_batch
+        return self._trainer.course.order.global_batch
 
     @property
     def step(self) -> int:
@@ -322,7 +322,7 @@ class Job:
     @property
     def epoch(self) -> int:
         """Return the epoch of the next step."""
-        return self._trainer.position.epoch
+        return self._trainer.course.position.epoch
 
     def digest(self) -> str:
         """Return a sha256 over all parameters, buffers, optimizer, scheduler and registered state."""

@@ -203,6 +203,12 @@ class JobState:
         return settled
 
 
+def copy_state(state: CapturedState) -> CapturedState:
+    """Return a captured state with tensors of its own, which later steps do not change."""
+    tensors = {name: tensor.detach().clone() for name, tensor in state.tensors.items()}
+    return replace(state, tensors=tensors)
+
+
 def find_targets(state: CapturedState) -> dict[str, Tensor]:
     """Return the live tensors into which a received state may be written, by name.
 

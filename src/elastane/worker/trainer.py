@@ -20,7 +20,6 @@ import torch
 from torch import nn
 
 from elastane.core.batching import check_policy_workers
-from elastane.core.data_order import DataOrder
 from elastane.core.placement import check_worker_count
 from elastane.model.errors import (
     ConfigError,
@@ -31,6 +30,7 @@ from elastane.model.errors import (
 )
 from elastane.observe.metrics import MetricsRecord
 from elastane.worker.batching import Batching
+from elastane.worker.course import Course
 from elastane.worker.drift import (
     CHECK_EVERY_STEPS,
     check_equal,
@@ -39,9 +39,7 @@ from elastane.worker.drift import (
     is_check_due,
 )
 from elastane.worker.evaluation import compute_eval_shares
-from elastane.worker.feeder import BatchFeeder
 from elastane.worker.gathering import gather_bytes
-from elastane.worker.position import Position
 from elastane.worker.reducer import GradientReducer
 from elastane.worker.report import (
     StepReport,
@@ -53,7 +51,7 @@ from elastane.worker.report import (
 )
 from elastane.worker.seeding import seed_step
 from elastane.worker.session import Seating, Session
-from elastane.worker.state import JobState
+from elastane.worker.state import CapturedState, JobState, copy_state
 from elastane.worker.update import NO_CALLS, Calls, Update
 
 
@@ -92,13 +90,11 @@ class Trainer:
         self.seed = seed
         self.virtual_workers = virtual_workers
         self.device = device
-        self._batching = batching
-        self.position = Position()
+        self.course = Course(batching)
         self._session = session
         self._state: JobState | None = None
         self._update: Update | None = None
         self._reducer: GradientReducer | None = None
-        self._data: tuple[BatchFeeder, DataOrder] | None = None
         self._max_steps: int | None = None
         self._switch_step = 0
         self.check_every = CHECK_EVERY_STEPS
@@ -109,24 +105,19 @@ class Trainer:
         self._next_vrank = 0
         self._step_began_s = time.monotonic()
         self._yielded_epoch: int | None = None
+        self._sent: CapturedState | None = None
 
     # --- set-up -------------------------------------------------------------------------------------
 
     def equip(self, model: nn.Module, state: JobState, update: Update, *, overlap: bool) -> None:
         """Take what `Job.prepare` was given."""
-        state.register("elastane.position", self.position)
-        if self._batching is not None:
-            state.register("elastane.batching", self._batching)
+        state.register("elastane.position", self.course.position)
+        if self.course.batching is not None:
+            state.register("elastane.batching", self.course.batching)
         self._state = state
         self._update = update
         self._reducer = GradientReducer(model, overlap=overlap)
         update.attach(self)
-
-    def feed_from(self, feeder: BatchFeeder, order: DataOrder) -> None:
-        """Take the training data. Raise ConfigError if there are some already."""
-        if self._data is not None:
-            raise ConfigError("job.loader was called twice; a job trains on one loader, made before the loop")
-        self._data = (feeder, order)
 
     @property
     def state(self) -> JobState:
@@ -134,21 +125,6 @@ class Trainer:
         if self._state is None:
             raise ConfigError("call job.prepare(model, optimizer, ...) before the training loop")
         return self._state
-
-    @property
-    def feeder(self) -> BatchFeeder:
-        """Return the source of training batches. Raise ConfigError before `Job.loader`."""
-        return self._known_data()[0]
-
-    @property
-    def order(self) -> DataOrder:
-        """Return which samples are trained when. Raise ConfigError before `Job.loader`."""
-        return self._known_data()[1]
-
-    def _known_data(self) -> tuple[BatchFeeder, DataOrder]:
-        if self._data is None:
-            raise ConfigError("call job.loader(dataset, batch_size) before the training loop")
-        return self._data
 
     @property
     def seating(self) -> Seating:
@@ -176,12 +152,12 @@ class Trainer:
     @property
     def batch(self) -> str:
         """Return the batch policy in words; "" if N is fixed."""
-        return self._batching.policy.describe() if self._batching is not None else ""
+        return self.course.batching.policy.describe() if self.course.batching is not None else ""
 
     def check_workers(self, workers: int) -> None:
         """Raise ConfigError unless so many workers can share a step."""
-        if self._batching is not None:
-            check_policy_workers(self._batching.policy, workers)
+        if self.course.batching is not None:
+            check_policy_workers(self.course.batching.policy, workers)
         else:
             check_worker_count(workers, self.virtual_workers)
 
@@ -190,11 +166,11 @@ class Trainer:
         assert self._reducer is not None
         self._seating = seating
         self._switch_step = self.state.step
-        self._recut()
+        self.course.enter(seating.virtual_workers)
         self._restart_step()
         self._reducer.buffers_changed()
         self._reducer.enter(seating.ranges, seating.own, seating.courier)
-        self._reschedule()
+        self.course.schedule(seating.vranks)
 
     def warm_up(self) -> str:
         """Run forward, backward and an optimizer step on a batch whose results are thrown away.
@@ -203,7 +179,7 @@ class Trainer:
             Why it could not be done: the model may need more than the batch's first element; "" if it was.
         """
         assert self._update is not None
-        batch = self.feeder.fetch(0, 0, 0)
+        batch = self.course.feeder.fetch(0, 0, 0)
         try:
             self._update.rehearse(batch)
         except Exception as error:  # noqa: BLE001 - the model is the user's: any error means no warm-up
@@ -218,15 +194,16 @@ class Trainer:
             raise ConfigError("job.epochs was called twice; a job has one training loop")
         self._begun = True
         self._max_steps = max_steps
-        self.feeder.end_after(count)
+        self.course.feeder.end_after(count)
         self._session.begin(self)
-        while self.position.epoch < count and not self._all_steps_done:
-            self._yielded_epoch = self.position.epoch
-            yield self.position.epoch
+        position = self.course.position
+        while position.epoch < count and not self._all_steps_done:
+            self._yielded_epoch = position.epoch
+            yield position.epoch
             self._close_epoch()
         self._yielded_epoch = None
         self._session.finish()
-        self.feeder.close()
+        self.course.feeder.close()
 
     def batches(self) -> Iterator[Any]:
         """Yield the batches of this worker's virtual workers until the epoch ends."""
@@ -244,13 +221,12 @@ class Trainer:
 
     @property
     def _epoch_done(self) -> bool:
+        return self._was_sent_on or self.course.epoch_is_over or self._all_steps_done
+
+    @property
+    def _was_sent_on(self) -> bool:
         # A worker that was a step behind may be sent the state of the next epoch's start.
-        position = self.position
-        return (
-            position.epoch != self._yielded_epoch
-            or position.epoch_step >= self.order.steps_in(position.epoch)
-            or self._all_steps_done
-        )
+        return self.course.position.epoch != self._yielded_epoch
 
     def log(self, values: dict[str, Any]) -> None:
         """Remember values of the virtual worker whose body runs."""
@@ -318,6 +294,9 @@ class Trainer:
         if self._epoch_done:
             return False
         self._session.pass_boundary()
+        if self._was_sent_on:
+            # What the script does between the epochs is in this state already: it is not to be done twice.
+            self._sent = copy_state(self.state.capture())
         self._step_began_s = time.monotonic()
         return not self._epoch_done
 
@@ -325,11 +304,9 @@ class Trainer:
         """Begin the next virtual worker's part; None if it has no sample in the epoch's last step."""
         assert self._reducer is not None
         assert self._update is not None
-        vrank, epoch, epoch_step = self._next_vrank, self.position.epoch, self.position.epoch_step
-        samples = len(self.order.positions(epoch, epoch_step, vrank))
-        batch = self.feeder.fetch(epoch, epoch_step, vrank) if samples else None
-        nominal = self.order.batch_size
-        together = self.order.step_samples(epoch, epoch_step)
+        vrank, nominal = self._next_vrank, self.course.order.batch_size
+        batch, samples = self.course.fetch(vrank)
+        together = self.course.planned_samples
         self._reducer.begin_vrank(vrank, weight=samples / nominal, total_weight=together / nominal)
         self._update.begin_body()
         self._body = _Body(vrank, samples, time.monotonic())
@@ -362,16 +339,13 @@ class Trainer:
             return
         if self._check_due:
             self._check_drift(reports)
-        planned = self.order.step_samples(self.position.epoch, self.position.epoch_step)
-        samples = count_samples(reports, planned, self.state.step)
-        lr_scale = 1.0 if self._batching is None else self._batching.lr_scale(self.order)
+        samples = count_samples(reports, self.course.planned_samples, self.state.step)
+        lr_scale = self.course.lr_scale()
         self._session.check_lease()
         self._update.apply(reports[0].optimizer_calls, reports[0].scheduler_calls, lr_scale)
         record = self._record(reports, samples, lr_scale)
         self.state.step += 1
-        self.position.epoch_step += 1
-        if self._batching is not None:
-            self._batching.advance(self.order, samples)
+        self.course.advance(samples)
         self._session.end_commit(record)
         self._restart_step()
 
@@ -438,7 +412,7 @@ class Trainer:
         now_s = time.monotonic()
         return MetricsRecord(
             step=self.state.step,
-            epoch=self.position.epoch,
+            epoch=self.course.position.epoch,
             at_s=time.time(),
             generation=self.seating.generation,
             workers=len(self.seating.ranges),
@@ -452,28 +426,11 @@ class Trainer:
         assert self._reducer is not None
         self._reducer.discard()
         self._restart_step()
-        self._reschedule()
-
-    def _recut(self) -> None:
-        """Cut the rest of the epoch into the steps of this generation's workers."""
-        if self._batching is None:
-            return
-        feeder, order = self._known_data()
-        position, workers = self.position, self.seating.virtual_workers
-        cut = self._batching.cut(order, position.epoch, position.epoch_step, workers)
-        if cut is not order:
-            self._data = (feeder, cut)
-            feeder.recut(cut)
+        self.course.schedule(self.seating.vranks)
 
     def _restart_step(self) -> None:
         self._done.clear()
         self._next_vrank = self.seating.vranks.start
-
-    def _reschedule(self) -> None:
-        epoch, epoch_step = self.position.epoch, self.position.epoch_step
-        if epoch_step >= self.order.steps_in(epoch):
-            epoch, epoch_step = epoch + 1, 0
-        self.feeder.schedule(epoch, epoch_step, self.seating.vranks)
 
     def _close_epoch(self) -> None:
         """Go on to the next epoch after the user's loop has left this one, at its end or by `break`."""
@@ -487,9 +444,9 @@ class Trainer:
                 "their batch; to stop early use job.epochs(count, max_steps=...), or break between epochs on "
                 "something that is equal on all workers"
             )
-        if self.position.epoch == self._yielded_epoch:
-            self.position.epoch += 1
-            self.position.epoch_step = 0
-            if self._batching is not None:
-                self._batching.begin_epoch()
-            self._reschedule()
+        if self._sent is not None:
+            self.state.restore(self._sent)
+            self._sent = None
+        elif not self._was_sent_on:
+            self.course.begin_epoch()
+            self.course.schedule(self.seating.vranks)

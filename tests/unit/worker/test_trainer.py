@@ -16,7 +16,7 @@ from elastane.worker.data import FeedSettings
 from elastane.worker.digest import compute_digest
 from elastane.worker.feeder import BatchFeeder
 from elastane.worker.session import Seating, Training
-from elastane.worker.state import JobState
+from elastane.worker.state import CapturedState, JobState, copy_state
 from elastane.worker.trainer import Trainer
 from elastane.worker.update import Update
 
@@ -77,7 +77,7 @@ def build(session: StubSession, batch_size: int = 3) -> tuple[Trainer, nn.Module
     trainer.equip(model, state, Update(model, [optimizer], [scheduler]), overlap=True)
     order = DataOrder(samples=len(SAMPLES), virtual_workers=N, batch_size=batch_size)
     settings = FeedSettings(shuffle=True)
-    trainer.feed_from(BatchFeeder(SAMPLES, order, 7, settings=settings), order)
+    trainer.course.feed_from(BatchFeeder(SAMPLES, order, 7, settings=settings), order)
     return trainer, model, optimizer, scheduler
 
 
@@ -138,6 +138,44 @@ def test_an_epoch_left_by_break_after_a_whole_step_is_over() -> None:
     assert [(r.step, r.epoch) for r in session.records] == [(0, 0), (1, 0), (2, 1), (3, 1)]
 
 
+class Overtaken(StubSession):
+    """Plays a worker that is a step behind when a peer is lost, and is sent the state of the next epoch."""
+
+    def __init__(self, sent: CapturedState | None = None) -> None:
+        super().__init__()
+        self.sent = sent
+        self.kept: CapturedState | None = None
+
+    def pass_boundary(self) -> None:
+        super().pass_boundary()
+        assert self._training is not None
+        step = self._training.state.step
+        if step == 3 and self.kept is None:
+            self.kept = copy_state(self._training.state.capture())
+        if step == 2 and self.sent is not None:
+            self._training.state.restore(self.sent)
+            self.begin(self._training)
+
+
+def test_what_a_script_does_between_epochs_is_not_done_twice_by_a_worker_that_was_sent_on() -> None:
+    def train_by_epochs(session: StubSession) -> str:
+        trainer, model, optimizer, scheduler = build(session)
+        for _ in trainer.epochs(2):
+            for x, y in trainer.batches():
+                ((model(x) - y) ** 2).mean().backward()
+                optimizer.step()
+            scheduler.step()
+            with torch.no_grad():
+                model[0].bias.add_(1.0)
+        return compute_digest(trainer.state.capture())
+
+    ahead = Overtaken()
+    expected = train_by_epochs(ahead)
+    behind = Overtaken(sent=ahead.kept)
+    assert train_by_epochs(behind) == expected
+    assert [record.step for record in behind.records] == [0, 1, 3, 4, 5]
+
+
 def test_an_epoch_left_in_the_middle_of_a_step_is_an_error_that_says_what_to_do() -> None:
     trainer, model, optimizer, _ = build(StubSession())
 
@@ -182,7 +220,10 @@ def test_the_body_of_a_step_sees_the_state_before_it_whichever_virtual_worker_ru
     [
         (lambda trainer: next(trainer.batches()), "outside job.epochs"),
         (lambda trainer: (list(trainer.epochs(0)), next(trainer.epochs(1))), "called twice"),
-        (lambda trainer: trainer.feed_from(trainer.feeder, trainer.order), "job.loader was called twice"),
+        (
+            lambda trainer: trainer.course.feed_from(trainer.course.feeder, trainer.course.order),
+            "job.loader was called twice",
+        ),
     ],
 )
 def test_misuse_of_the_loop_is_told_in_words(misuse: Callable[[Trainer], object], message: str) -> None:

@@ -1,7 +1,6 @@
 """Training under a batch policy with workers that come and go: one process plays all of them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,7 +19,7 @@ from elastane.worker.data import FeedSettings
 from elastane.worker.digest import compute_digest
 from elastane.worker.feeder import BatchFeeder
 from elastane.worker.session import Seating, Training
-from elastane.worker.state import JobState
+from elastane.worker.state import JobState, copy_state
 from elastane.worker.trainer import Trainer
 from elastane.worker.update import Update
 
@@ -137,7 +136,7 @@ class Run:
         else:
             order = cut_epochs(policy, len(DATA), 1)
         feed = FeedSettings(shuffle=True, num_workers=num_workers)
-        trainer.feed_from(BatchFeeder(DATA, order, SEED, settings=feed), order)
+        trainer.course.feed_from(BatchFeeder(DATA, order, SEED, settings=feed), order)
         return trainer
 
     def _train(self, epochs: int) -> None:
@@ -287,7 +286,7 @@ def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
             super().pass_boundary()
             assert self._training is not None
             if self._training.state.step == 3 and not self.restores:
-                self.restores[3] = own_copy(self._training.state)
+                self.restores[3] = copy_state(self._training.state.capture())
 
     capturing = Captures(plan)
     Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), capturing, epochs=2)
@@ -295,13 +294,6 @@ def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
     joined = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), Joins({}), epochs=2)
     assert joined.digest == source.digest
     assert joined.seen == {place: samples for place, samples in source.seen.items() if place[1] >= 3}
-
-
-def own_copy(state: JobState) -> Any:
-    """Return the state with tensors of its own."""
-    captured = state.capture()
-    tensors = {name: tensor.detach().clone() for name, tensor in captured.tensors.items()}
-    return replace(captured, tensors=tensors, owned=True)
 
 
 def test_a_state_made_under_another_policy_is_refused() -> None:

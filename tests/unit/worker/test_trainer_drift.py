@@ -77,7 +77,9 @@ class Worker:
         state = JobState(device=torch.device("cpu"), models=[self._model], optimizers=[self._optimizer])
         self.trainer.equip(self._model, state, Update(self._model, [self._optimizer], []), overlap=True)
         order = DataOrder(samples=len(SAMPLES), virtual_workers=2, batch_size=2)
-        self.trainer.feed_from(BatchFeeder(SAMPLES, order, 7, settings=FeedSettings(shuffle=True)), order)
+        self.trainer.course.feed_from(
+            BatchFeeder(SAMPLES, order, 7, settings=FeedSettings(shuffle=True)), order
+        )
 
     def train(self) -> None:
         try:
