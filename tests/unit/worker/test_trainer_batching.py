@@ -111,6 +111,7 @@ class Run:
         epochs: int = 2,
         plain: bool = False,
         num_workers: int = 0,
+        expected: int = 1,
     ) -> None:
         torch.manual_seed(0)
         noisy = [Recentred(4), nn.Dropout(0.3)]
@@ -120,10 +121,12 @@ class Run:
         self.session = session
         self.seen: dict[Place, list[float]] = {}
         self.rates: dict[int, float] = {}
-        self.trainer = self._equip(policy, virtual_workers, num_workers)
+        self.trainer = self._equip(policy, virtual_workers, num_workers, expected)
         self._train(epochs)
 
-    def _equip(self, policy: BatchPolicy | None, virtual_workers: int, num_workers: int) -> Trainer:
+    def _equip(
+        self, policy: BatchPolicy | None, virtual_workers: int, num_workers: int, expected: int
+    ) -> Trainer:
         device = torch.device("cpu")
         batching = Batching(policy) if policy is not None else None
         trainer = Trainer(SEED, virtual_workers, self.session, device, batching)
@@ -134,7 +137,7 @@ class Run:
         if policy is None:
             order = DataOrder(samples=len(DATA), virtual_workers=virtual_workers, batch_size=4)
         else:
-            order = cut_epochs(policy, len(DATA), 1)
+            order = cut_epochs(policy, len(DATA), expected)
         feed = FeedSettings(shuffle=True, num_workers=num_workers)
         trainer.course.feed_from(BatchFeeder(DATA, order, SEED, settings=feed), order)
         return trainer
@@ -268,7 +271,8 @@ def test_an_epochs_short_last_step_keeps_the_scale_of_full_ones() -> None:
     assert [(r.samples, r.lr_scale) for r in session.records] == [(12, 2.0)] * 4 + [(5, 2.0)]
 
 
-def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
+@pytest.mark.parametrize("expected", [1, 5])
+def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample(expected: int) -> None:
     plan = {0: 2, 3: 5}
     source = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), ChangingSession(plan), epochs=2)
 
@@ -291,7 +295,7 @@ def test_a_joiner_that_is_sent_the_state_goes_on_at_the_same_sample() -> None:
     capturing = Captures(plan)
     Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), capturing, epochs=2)
     captured = capturing.restores[3]
-    joined = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), Joins({}), epochs=2)
+    joined = Run(CappedLocal(local=3, max_global=14, lr_rule="linear"), Joins({}), expected=expected)
     assert joined.digest == source.digest
     assert joined.seen == {place: samples for place, samples in source.seen.items() if place[1] >= 3}
 
