@@ -18,12 +18,13 @@ import psutil
 from benchmarks.analysis import Commit, compute_periods, count_steps
 from benchmarks.pairs import Turn
 from benchmarks.processes import end_tree, start_python, wait_until
+from elastane.core.view import JobView
 from elastane.jobs.registry import find_job
 from elastane.jobs.requests import read_picture, request_migrate, request_scale
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import JobId
 from elastane.observe.events import Event, read_events
-from elastane.observe.metrics import MetricsTail
+from elastane.observe.metrics import MetricsRecord, MetricsTail
 from elastane.store.base import Store
 from elastane.store.open import open_store
 
@@ -57,6 +58,7 @@ class ElasticJob:
     plan: Plan
     folder: Path
     commits: list[Commit] = field(default_factory=list)
+    records: list[MetricsRecord] = field(default_factory=list)
     _process: subprocess.Popen[bytes] | None = None
     _store: Store | None = None
     _job: JobId = field(default=JobId(""))
@@ -122,6 +124,11 @@ class ElasticJob:
         request_migrate(self._store, self._job, worker)
         return asked_at_s
 
+    def look(self) -> JobView:
+        """Return the job's records as they are now."""
+        assert self._store is not None
+        return read_picture(self._store, self._job).view
+
     # --- what it takes --------------------------------------------------------------------------------
 
     def train_turn(self, warm_up: int, steps: int) -> Turn:
@@ -172,7 +179,23 @@ class ElasticJob:
 
         self._wait(settled, f"{count} workers")
 
+    def wait_view(self, look: Callable[[JobView], object], what: str) -> None:
+        """Wait until the job's records show something."""
+        self._wait(lambda: look(self.look()), what)
+
+    def wait_finished(self) -> str:
+        """Wait until training has come to its end; return the digest of the final state."""
+        self._wait(lambda: self.events("finished"), "the end of the training")
+        self._read()
+        return str(self.events("finished")[0].fields["digest"])
+
+    def all_events(self) -> list[Event]:
+        """Return all events, the oldest first."""
+        return list(read_events(self._directory))
+
     def _read(self) -> int:
         assert self._tail is not None
-        self.commits += [Commit(step=r.step, at_s=r.at_s, workers=r.workers) for r in self._tail.poll()]
+        new = self._tail.poll()
+        self.records += new
+        self.commits += [Commit(step=r.step, at_s=r.at_s, workers=r.workers) for r in new]
         return len(self.commits)

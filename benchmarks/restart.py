@@ -64,22 +64,22 @@ def _run_trial(workload: Workload) -> Restart:
         port = find_free_port()
         agents: list[Popen[bytes]] = []
         try:
-            agents.append(_start_agent(workload, folder, port, "a"))
-            wait_until(lambda: len(_read(folder)) >= STEPS_BEFORE, f"{STEPS_BEFORE} steps", agents)
+            agents.append(start_agent(workload, folder, port, "a"))
+            wait_until(lambda: len(read_commits(folder)) >= STEPS_BEFORE, f"{STEPS_BEFORE} steps", agents)
             requested_at_s = time.time()
-            agents.append(_start_agent(workload, folder, port, "b"))
+            agents.append(start_agent(workload, folder, port, "b"))
 
             def both_trained() -> bool:
-                return sum(commit.workers == 2 for commit in _read(folder)) >= STEPS_AFTER
+                return sum(commit.workers == 2 for commit in read_commits(folder)) >= STEPS_AFTER
 
             wait_until(both_trained, "steps with both agents", agents)
-            return compute_restart(_read(folder), requested_at_s)
+            return compute_restart(read_commits(folder), requested_at_s)
         finally:
             for agent in reversed(agents):
                 end_tree(agent)
 
 
-def _start_agent(workload: Workload, folder: Path, port: int, name: str) -> Popen[bytes]:
+def start_agent(workload: Workload, folder: Path, port: int, name: str) -> Popen[bytes]:
     """Start an agent. At torchrun's defaults a joining one ends the job after 60 s: see the settings here."""
     return start_python(
         [
@@ -94,7 +94,8 @@ def _start_agent(workload: Workload, folder: Path, port: int, name: str) -> Pope
     )
 
 
-def _read(folder: Path) -> list[Commit]:
+def read_commits(folder: Path) -> list[Commit]:
+    """Return the steps that rank 0 has written, those of all starts."""
     path = folder / "steps.jsonl"
     if not path.exists():
         return []

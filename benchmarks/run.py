@@ -12,7 +12,9 @@ from rich.console import Console
 
 from benchmarks import (
     autoscaler,
+    frozen_worker,
     join_latency,
+    recovery_time,
     steady_state,
     stop_time,
     store_latency,
@@ -30,6 +32,8 @@ ROWS = (
     (steady_state.ROW, steady_state.measure),
     (stop_time.ROW, stop_time.measure),
     (join_latency.ROW, join_latency.measure),
+    (recovery_time.ROW, recovery_time.measure),
+    (frozen_worker.ROW, frozen_worker.measure),
     (virtual_worker_cost.ROW, virtual_worker_cost.measure),
     (timeline.ROW, timeline.measure),
     (store_latency.ROW, store_latency.measure),
