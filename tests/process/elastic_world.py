@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 from agent_world import DEADLINE_S, World, wait_for
 
-from elastane.agent.settings import AgentSettings
+from elastane.agent.settings import AgentSettings, WorkerSettings
 from elastane.model.records import JobPhase, JobStatus, Spec
 from elastane.observe.events import Event
 from elastane.observe.metrics import read_metrics
@@ -66,14 +66,16 @@ def printed_outcome(text: str, directory: Path) -> Outcome:
     return Outcome(_printed(text, "digest"), _printed(text, "accuracy"), _curve(directory))
 
 
-def begin_job(home: Path, *arguments: str, workers: int = 1, **spec: object) -> World:
+def begin_job(
+    home: Path, *arguments: str, workers: int = 1, stragglers: str = "off", **spec: object
+) -> World:
     """Start the script as an elastic job with an agent in a thread of this process."""
     home.mkdir(parents=True, exist_ok=True)
     return World.begin(
         home,
         SCRIPT.read_text(),
         Spec(wanted=workers, **spec),
-        AgentSettings(),
+        AgentSettings(workers=WorkerSettings(stragglers=stragglers)),
         arguments=arguments,
         slots=8,
         **REAL_ENTRY,

@@ -33,6 +33,7 @@ parser.add_argument("--deaths", type=json.loads, default=[], help="virtual worke
 parser.add_argument("--inventory", default="", help="file for what this process holds after each change")
 parser.add_argument("--joiner", default="", help="what a worker that joins does: crash, hang, slow, differ")
 parser.add_argument("--marks", default="", help="folder: a file for each death, and `go` when to hurry")
+parser.add_argument("--pace", type=json.loads, default={}, help="seconds of a turn, by worker or `else`")
 options = parser.parse_args()
 
 
@@ -127,6 +128,7 @@ for _ in job.epochs(options.epochs):
         loss = F.cross_entropy(model(x), y)
         loss.backward()
         if control is not None:
+            time.sleep(options.pace.get(control.context.worker, options.pace.get("else", 0.0)))
             time.sleep(0.05 if busy(number % job._trainer.seating.vranks.width) else 0.0)
         optimizer.step()
         scheduler.step()

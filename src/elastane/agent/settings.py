@@ -17,6 +17,7 @@ class WorkerSettings:
     lease_ttl_s: float = 3.0
     orphan_grace_s: float = 60.0
     intra_op_threads: int = 1
+    stragglers: str = "off"
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -61,6 +62,7 @@ def make_agent_settings(launch: Launch) -> AgentSettings:
             lease_ttl_s=launch.lease_s,
             orphan_grace_s=launch.orphan_grace_s,
             intra_op_threads=launch.threads,
+            stragglers=launch.stragglers,
         ),
         staffing=StaffingSettings(
             limits=FailureLimits(script=script, machine=machine, preemption=preemption)

@@ -249,6 +249,7 @@ class Shift:
             lease_ttl_s=settings.lease_ttl_s,
             orphan_grace_s=settings.orphan_grace_s,
             intra_op_threads=settings.intra_op_threads,
+            stragglers=settings.stragglers,
             requested_at_s=process.started_at_s,
             environment=dict(settings.environment),
         )

@@ -11,6 +11,7 @@ from elastane.cli.groups import option_group
 from elastane.cli.home import HOME_VARIABLE, STORE_VARIABLE, Home, open_home, resolve_home
 from elastane.cli.output import Output
 from elastane.cli.parse import parse_failures
+from elastane.core.relief import Answer
 from elastane.model.ids import NodeId
 from elastane.model.records import Launch
 from elastane.store.base import Store
@@ -189,6 +190,11 @@ class LaunchFlags:
         ),
     ] = "3:10:100"
 
+    stragglers: Annotated[
+        Answer,
+        typer.Option("--stragglers", help="What to do about workers that are persistently slow."),
+    ] = Answer.OFF
+
     def make_launch(self) -> Launch:
         """Return the record of it. Raises ConfigError."""
         return Launch(
@@ -198,5 +204,6 @@ class LaunchFlags:
             lease_s=self.lease_s,
             orphan_grace_s=self.orphan_grace_s,
             cold=self.cold,
+            stragglers=self.stragglers.value,
             failures=parse_failures(self.failures),
         )

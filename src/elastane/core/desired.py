@@ -4,8 +4,9 @@ Pure set arithmetic over the view. The leader compares the answer with the commi
 """
 
 from dataclasses import dataclass
+from statistics import median_high
 
-from elastane.core.placement import plan_even
+from elastane.core.placement import compute_step_time, is_worth_moving, plan_even, plan_placement
 from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import WorkerId
 from elastane.model.records import Leave, WorkerPhase
@@ -58,8 +59,23 @@ def ready_newcomers(view: JobView, current: Topology | None) -> list[WorkerId]:
 
 
 def _place(view: JobView, workers: list[WorkerId]) -> tuple[Member, ...]:
-    ranges = plan_even(view.count_virtual_workers(len(workers)), len(workers))
+    virtual_workers = view.count_virtual_workers(len(workers))
+    speeds = _speeds_of(view, workers)
+    if speeds is None:
+        ranges = plan_even(virtual_workers, len(workers))
+    else:
+        seats = [view.current.member(w) if view.current else None for w in workers]
+        ranges = plan_placement(virtual_workers, speeds, [seat.vranks if seat else None for seat in seats])
     return tuple(Member(worker=w, vranks=r) for w, r in zip(workers, ranges, strict=True))
+
+
+def _speeds_of(view: JobView, workers: list[WorkerId]) -> list[float] | None:
+    """Return the workers' measured speeds; who has not been measured counts as most of the others."""
+    known = [view.spec.speeds[w] for w in workers if w in view.spec.speeds]
+    if not known or view.batch:
+        return None
+    typical = median_high(known)
+    return [view.spec.speeds.get(w, typical) for w in workers]
 
 
 def _plan_start(view: JobView) -> Change | str | None:
@@ -156,7 +172,7 @@ def _plan_resize(view: JobView, current: Topology) -> Change | None:
         )
     leaving = tuple(w for w in order if w in surplus or (w in going and w not in patient))
     if not leaving and not newcomers:
-        return None
+        return _plan_rebalance(view, current)
     members = _seat(order, leaving, newcomers)
     return Change(
         mode=Mode.PLANNED,
@@ -164,6 +180,23 @@ def _plan_resize(view: JobView, current: Topology) -> Change | None:
         leaving=leaving,
         joining=tuple(newcomers),
         reason=_explain(view, len(order), len(members), newcomers, leaving),
+    )
+
+
+def _plan_rebalance(view: JobView, current: Topology) -> Change | None:
+    """Place the virtual workers of the same members by their speeds, if that makes steps shorter."""
+    speeds = _speeds_of(view, [m.worker for m in current.members])
+    if speeds is None:
+        return None
+    members = _place(view, [m.worker for m in current.members])
+    present, planned = [m.vranks for m in current.members], [m.vranks for m in members]
+    if not is_worth_moving(present, planned, speeds):
+        return None
+    before_s, after_s = compute_step_time(present, speeds), compute_step_time(planned, speeds)
+    return Change(
+        mode=Mode.PLANNED,
+        members=members,
+        reason=f"rebalanced by the workers' speeds: {1000 * before_s:.3g} -> {1000 * after_s:.3g} ms a step",
     )
 
 

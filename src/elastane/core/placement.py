@@ -85,6 +85,15 @@ def plan_placement(
     Raises:
         ConfigError: more workers than virtual workers, or a speed that is none.
     """
+    held = tuple(present) if present is not None else (None,) * len(speeds)
+    return _plan(virtual_workers, tuple(speeds), held)
+
+
+# A leader asks again at every look at its job, with the same answer.
+@lru_cache(maxsize=64)
+def _plan(
+    virtual_workers: int, speeds: tuple[float, ...], held: tuple[VrankRange | None, ...]
+) -> tuple[VrankRange, ...]:
     check_worker_count(len(speeds), virtual_workers)
     bad = [speed for speed in speeds if not (isfinite(speed) and speed > 0)]
     if bad:
@@ -96,7 +105,6 @@ def plan_placement(
     counts = _share_out(virtual_workers, speeds)
     limit_s = max(count / speed for count, speed in zip(counts, speeds, strict=True))
     most = [_count_within(limit_s, speed) for speed in speeds]
-    held = present if present is not None else [None] * len(speeds)
     return find_fewest_segments(virtual_workers, most, counts, held)
 
 

@@ -73,6 +73,7 @@ class Situation:
         suspects: who is persistently slow.
         free_devices: devices without a worker, resting ones among them.
         minimum: fewest workers that the job is to have.
+        dealt_evenly: a batch policy deals the global batch out in equal parts, one to each worker.
     """
 
     seats: Sequence[Seat]
@@ -80,6 +81,7 @@ class Situation:
     suspects: Sequence[Suspect] = ()
     free_devices: Sequence[DeviceId] = ()
     minimum: int = 1
+    dealt_evenly: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +93,10 @@ class Bear:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebalance:
-    """Give the members, in order, these ranges."""
+    """Give the members, in order, these ranges, which are the best ones by these speeds."""
 
     ranges: tuple[VrankRange, ...]
+    speeds: tuple[float, ...]
     reason: str
 
 
@@ -156,6 +159,8 @@ def _try_rebalance(
     situation: Situation, speeds: list[float], ledger: Ledger, now_s: float, settings: ReliefSettings
 ) -> Relief:
     del ledger, now_s
+    if situation.dealt_evenly:
+        return Bear(reason="the batch policy deals out equal parts")
     present = [seat.vranks for seat in situation.seats]
     planned = plan_placement(present[-1].stop, speeds, present)
     if not is_worth_moving(present, planned, speeds, settings.gain):
@@ -169,6 +174,7 @@ def _try_rebalance(
     ground = _describe(situation.suspects) or "the workers are unequally fast"
     return Rebalance(
         ranges=planned,
+        speeds=tuple(speeds),
         reason=f"{ground}; virtual workers {moved}: {_compare(before_s, after_s)}",
     )
 
@@ -194,8 +200,7 @@ def _try_replace(
         for seat, speed in zip(situation.seats, speeds, strict=True)
     ]
     present = [seat.vranks for seat in situation.seats]
-    planned = plan_placement(present[-1].stop, after, present)
-    before_s, after_s = compute_step_time(present, speeds), compute_step_time(planned, after)
+    before_s, after_s = compute_step_time(present, speeds), _plan_step_time(situation, after)
     if not after_s < (1 - settings.gain) * before_s:
         return Bear(reason=f"successors would not make the step more than {settings.gain:.0%} shorter")
     return Replace(
@@ -242,7 +247,15 @@ def _try_evict(
 def _step_time_without(situation: Situation, speeds: list[float], going: Sequence[Suspect]) -> float:
     names = {suspect.worker for suspect in going}
     rest = [speed for seat, speed in zip(situation.seats, speeds, strict=True) if seat.worker not in names]
-    return compute_step_time(plan_placement(situation.seats[-1].vranks.stop, rest), rest)
+    return _plan_step_time(situation, rest)
+
+
+def _plan_step_time(situation: Situation, speeds: Sequence[float]) -> float:
+    """Return the step time when all parts are dealt anew to workers of these speeds."""
+    parts = situation.seats[-1].vranks.stop
+    if situation.dealt_evenly:
+        return parts / len(speeds) / min(speeds)
+    return compute_step_time(plan_placement(parts, speeds), speeds)
 
 
 def _describe(suspects: Sequence[Suspect]) -> str:

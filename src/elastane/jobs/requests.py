@@ -96,6 +96,20 @@ def request_scale(store: Store, job: JobId, amount: int, *, relative: bool = Fal
     return _request(store, job, "scaled", edit)
 
 
+def request_balance(store: Store, job: JobId, speeds: Mapping[WorkerId, float]) -> Change:
+    """Ask that virtual workers are placed by these speeds (virtual workers per second).
+
+    Raises:
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        known = {worker: speed for worker, speed in speeds.items() if picture.view.alive(worker)}
+        return msgspec.structs.replace(picture.view.spec, speeds=known)
+
+    return _request(store, job, "changed", edit)
+
+
 def request_evict(store: Store, job: JobId, worker: WorkerId) -> Change:
     """Ask that a worker goes at the next boundary without a successor, because it is slow (EDL, section 4.3).
 
@@ -223,6 +237,13 @@ def check_worker(view: JobView, worker: WorkerId) -> None:
         return
     present = ", ".join(sorted(w for w in view.members if view.alive(w))) or "none"
     raise ConfigError(f"the job has no worker {worker!r}; present: {present}")
+
+
+def find_free_devices(picture: JobPicture) -> tuple[DeviceId, ...]:
+    """Return the devices, as "NODE/DEVICE", of the job's agents on which no worker of the job is."""
+    used = _devices_in_use(picture.view)
+    known = [DeviceId(f"{node}/{d}") for node, agent in sorted(picture.agents.items()) for d in agent.devices]
+    return tuple(device for device in known if device not in used)
 
 
 def resolve_target(picture: JobPicture, text: str) -> DeviceId:

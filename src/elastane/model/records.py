@@ -63,6 +63,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     abort: bool = False
     """End at once; what was not saved is lost."""
     recovery: Recovery = Recovery.EXACT
+    speeds: dict[WorkerId, float] = {}
+    """Measured virtual workers per second, by which virtual workers are placed; {} = all are equally fast."""
 
 
 class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Start each worker anew, not from a prepared process."""
     resume: bool = False
     """Begin from the state that a graceful stop has saved."""
+    stragglers: str = "off"
+    """What is done about slow workers: off, rebalance, replace, evict or auto."""
     failures: tuple[int, int, int] = (3, 10, 100)
     """Failures in a row on one device, without progress, that end the job: of the script, of the machine, and
     workers asked to leave."""

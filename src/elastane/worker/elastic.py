@@ -6,6 +6,7 @@ tensors, links and files, in the training thread.
 
 import time
 from collections import deque
+from collections.abc import Sequence
 from pathlib import Path
 
 from elastane.model.errors import LinkBrokenError
@@ -21,6 +22,7 @@ from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
 from elastane.worker.standing import Left
 from elastane.worker.state import JobState
+from elastane.worker.straggling import make_care
 from elastane.worker.transfer import receive_state, rehearse_transfer, send_state
 
 RECORDS_KEPT = 4096
@@ -44,6 +46,7 @@ class ElasticSession:
         self._stopped_since_s = 0.0
         self._progressed = True
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
+        self._care = make_care(control)
 
     @property
     def joining(self) -> bool:
@@ -112,6 +115,11 @@ class ElasticSession:
             self._metrics.append(record)
         self._standing.end_commit(record.step_time_s)
 
+    def note_compute(self, seconds: Sequence[float]) -> None:
+        """Take note of each member's own compute time; the main worker looks after the slow ones."""
+        if self._care is not None:
+            self._care.observe(seconds)
+
     def abort_commit(self, why: str) -> None:
         """Take note that a peer was lost before the step, or a gathering between two steps, was through."""
         if self._progressed:
@@ -176,7 +184,10 @@ class ElasticSession:
             )
         )
         self._standing.entered(topology)
-        self._write_metrics(main=topology.members[0].worker == self._me)
+        main = topology.members[0].worker == self._me
+        self._write_metrics(main=main)
+        if self._care is not None:
+            self._care.enter(topology if main else None)
         if joins:
             self._tell_joined(topology)
         else:

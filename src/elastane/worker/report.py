@@ -57,6 +57,18 @@ def count_samples(reports: Sequence[StepReport], planned: int, step: int) -> int
     return trained
 
 
+def compute_seconds_per_vrank(reports: Sequence[StepReport]) -> list[float]:
+    """Return each member's own compute time per virtual worker, in topology order.
+
+    Empty for a step whose virtual workers had unequal parts, as the last of an epoch may: its times say
+    nothing of the workers. A difference of one sample is what a batch policy makes in every step.
+    """
+    samples = [vrank.samples for report in reports for vrank in report.vranks]
+    if max(samples) - min(samples) > 1 or not min(samples):
+        return []
+    return [report.compute_s / len(report.vranks) for report in reports]
+
+
 def average_values(reports: Sequence[StepReport]) -> dict[str, float]:
     """Average every logged value over the virtual workers that logged it, weighted by their samples.
 

@@ -4,6 +4,7 @@
 `ElasticSession` may switch generations, move state, send the worker away or ask to repeat a step.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -105,6 +106,13 @@ class Session(Protocol):
         """Take note of a committed step."""
         ...
 
+    def note_compute(self, seconds: Sequence[float]) -> None:
+        """Take note of each member's own compute time per virtual worker in the committed step.
+
+        In topology order; empty if the step's times say nothing of the workers.
+        """
+        ...
+
     def abort_commit(self, why: str) -> None:
         """Take note that a peer was lost before the step could be committed."""
         ...
@@ -153,6 +161,9 @@ class SoloSession:
         """Write the step down."""
         if self._metrics is not None:
             self._metrics.append(record)
+
+    def note_compute(self, seconds: Sequence[float]) -> None:
+        """Go on: nobody is slower than a lone worker."""
 
     def abort_commit(self, why: str) -> None:
         """Never be called: a lone worker has no peers."""

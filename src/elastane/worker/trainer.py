@@ -45,6 +45,7 @@ from elastane.worker.report import (
     StepReport,
     VrankReport,
     average_values,
+    compute_seconds_per_vrank,
     count_samples,
     pack_report,
     unpack_reports,
@@ -347,6 +348,7 @@ class Trainer:
         self.state.step += 1
         self.course.advance(samples)
         self._session.end_commit(record)
+        self._session.note_compute(compute_seconds_per_vrank(reports))
         self._restart_step()
 
     def _reduce(self) -> list[StepReport] | None:

@@ -29,7 +29,7 @@ def test_scaling_writes_the_number_that_is_wanted(world: World) -> None:
 def test_scaling_as_json_shows_the_wish_before_and_after(world: World) -> None:
     info = world.train()
     spec = {"minimum": 1, "leaving": {}, "targets": [], "nodes": 1, "stop": False}
-    spec |= {"abort": False, "recovery": "exact"}
+    spec |= {"abort": False, "recovery": "exact", "speeds": {}}
     assert world.elastane("scale", "digits", "3", "--json").json == {
         "job": info.job,
         "before": {"wanted": 2, **spec},

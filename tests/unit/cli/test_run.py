@@ -17,6 +17,7 @@ from elastane.cli.output import Output
 from elastane.cli.run import SavedState, make_resumed_spec
 from elastane.cli.script import check_script, make_name
 from elastane.cli.watch import JobWatch
+from elastane.core.relief import Answer
 from elastane.model.errors import ConfigError
 from elastane.model.records import JobPhase, Launch, Leave, Spec
 
@@ -161,6 +162,7 @@ def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
         lease_s=1.0,
         orphan_grace_s=7.0,
         cold=True,
+        stragglers=Answer.AUTO,
         failures="1:2:3",
     )
     assert flags.make_launch() == Launch(
@@ -170,6 +172,7 @@ def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
         lease_s=1.0,
         orphan_grace_s=7.0,
         cold=True,
+        stragglers="auto",
         failures=(1, 2, 3),
     )
     assert LaunchFlags().make_launch() == Launch()

@@ -57,7 +57,8 @@ def topology(*names: str, generation: int = 1, mode: Mode = Mode.PLANNED, **more
 def view(*records: MemberRecord, wanted: int = 2, **more: Any) -> JobView:
     """Return a picture of a job; parts of the spec may be given by name."""
     spec = Spec(
-        wanted=wanted, **{k: more.pop(k) for k in ("leaving", "stop", "minimum", "recovery") if k in more}
+        wanted=wanted,
+        **{k: more.pop(k) for k in ("leaving", "stop", "minimum", "recovery", "speeds") if k in more},
     )
     settings: dict[str, Any] = {
         "revision": 10,

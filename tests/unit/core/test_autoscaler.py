@@ -4,7 +4,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastane.core.autoscaler import (
@@ -219,6 +219,7 @@ def test_devices_bound_the_search_and_the_settled_size() -> None:
     assert decide_size(Search(), see(RISING, 2, available=1), replace(EIGHT, minimum=2)).size == 2
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.floats(1.0, 1000.0), min_size=8, max_size=8),
     st.integers(1, 8),

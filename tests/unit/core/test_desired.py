@@ -240,3 +240,50 @@ def test_of_two_that_are_to_be_replaced_the_first_stays_until_there_is_a_second_
     reason = "2 -> 2 workers, 2 wanted: c joins, b leaves (replaced)"
     expected = change(Mode.PLANNED, "a", "c", leaving=(B,), joining=(C,), reason=reason)
     assert plan_change(picture) == expected
+
+
+# --- placement by measured speeds ------------------------------------------------------------------
+
+
+def widths(planned: Change | str | None) -> dict[WorkerId, int]:
+    assert isinstance(planned, Change)
+    return {m.worker: m.vranks.width for m in planned.members}
+
+
+def test_the_same_members_change_places_when_one_was_measured_to_be_slow() -> None:
+    picture = view(record("a"), record("b"), current=AB, speeds={A: 10.0, B: 2.5})
+    planned = plan_change(picture)
+    assert widths(planned) == {A: 3, B: 1}
+    assert isinstance(planned, Change)
+    assert (planned.mode, planned.leaving, planned.joining) == (Mode.PLANNED, (), ())
+    assert planned.reason == "rebalanced by the workers' speeds: 800 -> 400 ms a step"
+    # What was planned is final.
+    moved = Topology(generation=1, mode=Mode.PLANNED, members=planned.members)
+    assert plan_change(view(record("a"), record("b"), current=moved, speeds={A: 10.0, B: 2.5})) is None
+
+
+@pytest.mark.parametrize("speeds", [{}, {A: 10.0, B: 9.9}, {A: 10.0}, {C: 1.0}])
+def test_members_keep_their_places_when_moving_is_not_worth_it(speeds: dict[WorkerId, float]) -> None:
+    assert plan_change(view(record("a"), record("b"), current=AB, speeds=speeds)) is None
+
+
+def test_under_a_batch_policy_speeds_place_nobody() -> None:
+    shared = ModelSignature(virtual_workers=64, batch="FixedGlobal(64)", entries=())
+    two = view(record("a"), record("b"), current=AB, speeds={A: 10.0, B: 1.0}, signature=shared)
+    assert plan_change(two) is None
+
+
+def test_any_other_change_places_by_speed_too_and_newcomers_count_as_most_of_the_others() -> None:
+    grown = plan_change(
+        view(record("a"), record("b"), record("c", READY), current=AB, wanted=3, speeds={A: 10.0, B: 5.0})
+    )
+    assert widths(grown) == {A: 2, B: 1, C: 1}
+    lost = view(record("a"), record("c"), current=topology("a", "b", "c"), wanted=3, speeds={A: 9.0, C: 3.0})
+    assert widths(plan_change(lost)) == {A: 3, C: 1}
+    first = view(record("a", READY), record("b", READY), speeds={A: 9.0, B: 3.0})
+    assert widths(plan_change(first)) == {A: 3, B: 1}
+
+
+def test_a_worker_that_waits_for_its_successor_is_still_relieved() -> None:
+    swap = view(record("a"), record("b"), current=AB, leaving={B: Leave.SWAP}, speeds={A: 10.0, B: 2.5})
+    assert widths(plan_change(swap)) == {A: 3, B: 1}

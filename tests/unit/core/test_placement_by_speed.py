@@ -53,7 +53,7 @@ def count_all_segments(split: Split, virtual_workers: int) -> int:
     return sum(len(canonical_segments(vranks, virtual_workers)) for vranks in split)
 
 
-@settings(max_examples=400)
+@settings(max_examples=400, deadline=None)
 @given(problems())
 @example((8, [0.35, 0.35, 0.3], [None] * 3))  # 3 / 0.35 * 0.35 < 3 in floating point
 def test_no_placement_is_better_in_time_then_segments_then_moves(
@@ -76,6 +76,7 @@ def test_no_placement_is_better_in_time_then_segments_then_moves(
     assert plan_placement(virtual_workers, speeds, present) == best
 
 
+@settings(deadline=None)
 @given(problems(most=200))
 def test_the_least_step_time_is_reached_on_larger_problems_too(
     problem: tuple[int, list[float], list[VrankRange | None]],
@@ -92,6 +93,7 @@ def test_the_least_step_time_is_reached_on_larger_problems_too(
     assert room < virtual_workers or any(1 / speed > shorter_s for speed in speeds)
 
 
+@settings(deadline=None)
 @given(problems(most=64))
 def test_performance_is_all_capability_less_what_is_wasted_and_that_is_n_over_the_step_time(
     problem: tuple[int, list[float], list[VrankRange | None]],
@@ -104,6 +106,7 @@ def test_performance_is_all_capability_less_what_is_wasted_and_that_is_n_over_th
     assert sum(speeds) - waste == pytest.approx(virtual_workers / step_time_s)
 
 
+@settings(deadline=None)
 @given(st.integers(8, 40), st.integers(1, 4), st.integers(1, 4))
 def test_the_simulator_expects_the_same_speed_of_unlike_devices(n: int, fast: int, slow: int) -> None:
     split = plan_placement(n, [1.0] * fast + [0.5] * slow)
@@ -111,6 +114,7 @@ def test_the_simulator_expects_the_same_speed_of_unlike_devices(n: int, fast: in
     assert n / compute_step_time(split, [1.0] * fast + [0.5] * slow) == pytest.approx(expected)
 
 
+@settings(deadline=None)
 @given(st.integers(1, 64), st.data())
 def test_equal_speeds_give_even_ranges(virtual_workers: int, data: st.DataObject) -> None:
     workers = data.draw(st.integers(1, virtual_workers))
@@ -182,6 +186,7 @@ def test_the_very_gain_is_not_worth_it() -> None:
     assert not is_worth_moving(present, planned, speeds, 1 / 16)
 
 
+@settings(deadline=None)
 @given(problems(most=40, speeds=ROUND_SPEED), st.integers(0, 200))
 def test_with_a_small_budget_lengths_keep_their_bounds_and_segments_do_not_get_more(
     problem: tuple[int, list[float], list[VrankRange | None]], budget: int

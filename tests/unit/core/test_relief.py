@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from hypothesis import given
+from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from elastane.core.cooling import Ledger
@@ -57,6 +58,7 @@ def test_virtual_workers_move_from_a_slow_worker_to_the_others() -> None:
     job = situation(16, 10.0, 10.0, 10.0, 5.0, suspects="w3")
     assert decide_straggler(job, Ledger(), 0.0, settings()) == Rebalance(
         ranges=(VrankRange(0, 4), VrankRange(4, 9), VrankRange(9, 14), VrankRange(14, 16)),
+        speeds=(10.0, 10.0, 10.0, 5.0),
         reason=f"w3 takes 2.00 times as long as most ({GROUND}); virtual workers "
         "w1 4 -> 5, w2 4 -> 5, w3 4 -> 2: a step takes some 500 instead of 800 ms",
     )
@@ -173,6 +175,7 @@ def test_switched_off_it_only_tells() -> None:
     )
 
 
+@hypothesis_settings(deadline=None)
 @given(st.integers(2, 32), st.data())
 def test_a_placement_by_speeds_is_final_while_the_speeds_stay(
     virtual_workers: int, data: st.DataObject
@@ -196,3 +199,16 @@ def test_devices_of_the_evicted_come_back_when_they_have_rested() -> None:
     assert find_readmitted(ledger, evicted, 299.0) == ()
     assert find_readmitted(ledger, evicted, 300.0) == ("n/gpu:1",)
     assert find_readmitted(ledger, evicted, 500.0) == ("n/gpu:1", "n/gpu:2")
+
+
+def test_under_a_batch_policy_sixteen_workers_go_on_without_the_slow_one_at_15_16ths_of_the_speed() -> None:
+    # EDL: 75 % of the throughput with a worker that is a third slower, 94 % without it.
+    job = replace(situation(16, *[10.0] * 15, 7.5, suspects="w15"), dealt_evenly=True)
+    assert decide_straggler(job, Ledger(), 0.0, settings("evict")) == Evict(
+        workers=(WorkerId("w15"),),
+        reason=f"w15 takes 1.33 times as long as most ({GROUND}); the others go on without: "
+        "a step takes some 107 instead of 133 ms",
+    )
+    relief = decide_straggler(job, Ledger(), 0.0, settings())
+    assert isinstance(relief, Bear)
+    assert "the batch policy deals out equal parts; no free device for a successor" in relief.reason

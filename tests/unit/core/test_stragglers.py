@@ -5,7 +5,7 @@ from itertools import islice, repeat
 
 import pytest
 from healthy_times import CALM, ROUGH, Noise, step_times
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastane.core.stragglers import (
@@ -221,6 +221,7 @@ def test_speeds_that_differ_by_noise_only_are_made_equal(speeds: list[float], le
     assert level_speeds(speeds) == pytest.approx(levelled)
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 100.0), max_size=12))
 def test_levelled_speeds_keep_their_order_and_differ_by_the_tolerance_at_most(speeds: list[float]) -> None:
     levelled = level_speeds(speeds)

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastane.core.utility import Concave, Linear, Steps, Table, Utility
@@ -43,6 +43,7 @@ def test_a_table_is_straight_between_its_points_and_constant_outside() -> None:
     assert values(table, 0, 10, 15, 30, 45, 99) == [8.0, 8.0, 6.0, 4.0, -1.0, -6.0]
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(
         [Linear(100.0, 9.0), Concave(70.0, 9.0), Steps(((20.0, 9.0), (50.0, 1.0))), Table(((1.0, 2.0),))]

@@ -8,7 +8,9 @@ import pytest
 from elastane.core.view import encode
 from elastane.jobs.requests import (
     Change,
+    find_free_devices,
     read_picture,
+    request_balance,
     request_evict,
     request_leave,
     request_migrate,
@@ -245,3 +247,14 @@ def test_a_lost_race_is_run_again_and_nothing_of_the_others_is_lost(store: Store
 def test_a_request_that_loses_all_races_says_so(store: Store) -> None:
     with pytest.raises(JobStateError, match="changed by others all the time"):
         request_stop(_Interrupted(store, 1000), JOB)
+
+
+def test_speeds_are_kept_of_those_that_live(store: Store) -> None:
+    change = request_balance(store, JOB, {W1: 10.0, W2: 4.0, W3: 9.0})
+    assert change.after == Spec(wanted=2, minimum=2, speeds={W1: 10.0, W2: 4.0})
+
+
+def test_free_devices_are_those_of_the_agents_without_a_worker(store: Store) -> None:
+    assert find_free_devices(read_picture(store, JOB)) == ("n/cpu:2",)
+    put(store, KEYS.exit(W1), ExitRecord(worker=W1, code=0))
+    assert find_free_devices(read_picture(store, JOB)) == ("n/cpu:0", "n/cpu:2")

@@ -5,6 +5,7 @@ from elastane.worker.report import (
     StepReport,
     VrankReport,
     average_values,
+    compute_seconds_per_vrank,
     count_samples,
     pack_report,
     unpack_reports,
@@ -44,3 +45,17 @@ def test_the_samples_of_all_virtual_workers_are_counted_and_must_be_those_planne
 
 def test_a_step_without_logged_values_has_none() -> None:
     assert average_values([report(VrankReport(0, 4, {}))]) == {}
+
+
+def test_compute_time_is_told_per_virtual_worker() -> None:
+    first = StepReport([VrankReport(r, 4, {}) for r in range(3)], [1], [1], 0.6)
+    second = StepReport([VrankReport(3, 4, {})], [1], [1], 0.3)
+    assert compute_seconds_per_vrank([first, second]) == pytest.approx([0.2, 0.3])
+
+
+def test_a_step_with_unequal_parts_tells_nothing_of_the_workers() -> None:
+    whole = report(VrankReport(0, 4, {}))
+    assert compute_seconds_per_vrank([whole, report(VrankReport(1, 2, {}))]) == []
+    assert compute_seconds_per_vrank([report(VrankReport(0, 1, {})), report(VrankReport(1, 0, {}))]) == []
+    # A batch policy cuts 65 samples into 33 and 32 in every step.
+    assert compute_seconds_per_vrank([whole, report(VrankReport(1, 3, {}))]) == [0.5, 0.5]

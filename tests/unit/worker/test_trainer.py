@@ -1,6 +1,6 @@
 """The training loop's inside, alone and with a session that refuses commits or moves the worker's seat."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -33,6 +33,7 @@ class StubSession:
         self.refuse = refuse
         self.tries = 0
         self.records: list[MetricsRecord] = []
+        self.compute: list[list[float]] = []
         self.boundaries: list[int] = []
         self.finished = False
         self._training: Training | None = None
@@ -53,6 +54,9 @@ class StubSession:
 
     def end_commit(self, record: MetricsRecord) -> None:
         self.records.append(record)
+
+    def note_compute(self, seconds: Sequence[float]) -> None:
+        self.compute.append(list(seconds))
 
     def abort_commit(self, why: str) -> None:
         raise AssertionError(why)
@@ -257,3 +261,10 @@ def test_the_package_exports_what_a_script_needs() -> None:
     assert sorted(elastane.__all__) == ["CappedLocal", "FixedGlobal", "Job", "Left"]
     with pytest.raises(AttributeError, match="no attribute 'Jobb'"):
         _ = elastane.Jobb
+
+
+def test_own_compute_time_is_told_after_each_commit() -> None:
+    session = StubSession()
+    train(session, epochs=1)
+    assert [len(seconds) for seconds in session.compute] == [1, 1, 1]
+    assert all(seconds[0] > 0 for seconds in session.compute)

@@ -1,6 +1,6 @@
 """Training under a batch policy with workers that come and go: one process plays all of them."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -88,6 +88,8 @@ class ChangingSession:
 
     def end_commit(self, record: MetricsRecord) -> None:
         self.records.append(record)
+
+    def note_compute(self, seconds: Sequence[float]) -> None: ...
 
     def abort_commit(self, why: str) -> None:
         raise AssertionError(why)

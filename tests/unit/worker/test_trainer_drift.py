@@ -1,6 +1,7 @@
 """The drift check in the training loop: two trainers, in threads, that exchange over a fake link."""
 
 import threading
+from collections.abc import Sequence
 
 import torch
 from fake_link import FakeNetwork
@@ -47,6 +48,8 @@ class SeatedSession:
     def check_lease(self) -> None: ...
 
     def end_commit(self, record: MetricsRecord) -> None: ...
+
+    def note_compute(self, seconds: Sequence[float]) -> None: ...
 
     def abort_commit(self, why: str) -> None:
         self.aborted.append(why)

@@ -1,0 +1,188 @@
+"""The main worker's eye on slow workers: measure in the training thread, ask the store in the control thread.
+
+Everybody knows everybody's compute time after each step, so anybody could watch; the worker with virtual
+worker 0 does. What is slow is decided in `core.stragglers`, what to do about it in `core.relief`; it is asked
+for as a person would ask, by the job's spec. A new main worker begins to watch with nothing in memory.
+"""
+
+import time
+from collections.abc import Mapping, Sequence
+
+from elastane.core.cooling import Ledger
+from elastane.core.relief import (
+    Answer,
+    Bear,
+    Evict,
+    Rebalance,
+    Relief,
+    ReliefSettings,
+    Replace,
+    Seat,
+    Situation,
+    decide_straggler,
+    find_readmitted,
+)
+from elastane.core.stragglers import DetectorSettings, StragglerWatch, Suspect, level_speeds
+from elastane.core.view import JobView
+from elastane.jobs.requests import (
+    JobPicture,
+    find_free_devices,
+    read_picture,
+    request_balance,
+    request_evict,
+    request_migrate,
+    request_scale,
+)
+from elastane.model.ids import DeviceId, WorkerId
+from elastane.model.records import JobPhase
+from elastane.model.topology import Mode, Topology
+from elastane.store.base import Store
+from elastane.worker.control import Control
+
+ASK_EVERY_S = 0.5
+"""Pause between two looks at the store for a slow worker: far less than it takes to find one."""
+
+
+class StragglerCare:
+    """Look after slow workers for as long as this worker is the main one.
+
+    `enter` and `observe` belong to the training thread; what touches the store runs in the control thread.
+    """
+
+    def __init__(self, control: Control, settings: ReliefSettings) -> None:
+        self._control = control
+        self._settings = settings
+        self._watch = StragglerWatch(DetectorSettings())
+        self._topology: Topology | None = None
+        self._next_ask_s = 0.0
+        self._ledger = Ledger()
+        self._evicted: tuple[DeviceId, ...] = ()
+        self._told = ""
+
+    def enter(self, topology: Topology | None) -> None:
+        """Watch the members of a new generation; nobody, if this is not its main worker."""
+        self._topology = topology
+        self._watch.restart()
+
+    def observe(self, seconds: Sequence[float]) -> None:
+        """Take each member's compute time per virtual worker in the step just committed."""
+        topology = self._topology
+        if topology is None or not seconds:
+            return
+        self._watch.observe(dict(zip((m.worker for m in topology.members), seconds, strict=True)))
+        now_s = time.monotonic()
+        if now_s < self._next_ask_s:
+            return
+        suspects, speeds = self._watch.suspects(), self._watch.speeds()
+        unequal = len(set(level_speeds(list(speeds.values())))) > 1
+        if suspects or unequal or self._evicted:
+            self._next_ask_s = now_s + ASK_EVERY_S
+            self._control.post(lambda store: self._care(store, topology, suspects, speeds))
+
+    # --- the control thread -------------------------------------------------------------------------
+
+    def _care(
+        self,
+        store: Store,
+        topology: Topology,
+        suspects: Sequence[Suspect],
+        speeds: Mapping[WorkerId, float],
+    ) -> None:
+        picture = read_picture(store, self._control.context.job)
+        if not is_quiet(picture.view, topology):
+            return
+        now_s = time.monotonic()
+        if self._readmit(store, now_s):
+            return
+        situation = describe_situation(picture, topology, suspects, speeds)
+        relief = decide_straggler(situation, self._ledger, now_s, self._settings)
+        self._tell(relief)
+        self._carry_out(store, situation, relief, now_s)
+
+    def _readmit(self, store: Store, now_s: float) -> bool:
+        rested = find_readmitted(self._ledger, self._evicted, now_s)
+        if not rested:
+            return False
+        self._evicted = tuple(device for device in self._evicted if device not in rested)
+        reason = f"{', '.join(rested)} rested after slowness: {len(rested)} more workers are asked for"
+        self._control.events.append("straggler", action="readmit", reason=reason, devices=list(rested))
+        request_scale(store, self._control.context.job, len(rested), relative=True)
+        return True
+
+    def _tell(self, relief: Relief) -> None:
+        """Log a decision when its reason changes."""
+        if relief.reason == self._told and isinstance(relief, Bear):
+            return
+        self._told = relief.reason
+        if relief.reason:
+            workers = list(relief.workers) if isinstance(relief, Replace | Evict) else []
+            action = type(relief).__name__.lower()
+            self._control.events.append("straggler", action=action, reason=relief.reason, workers=workers)
+
+    def _carry_out(self, store: Store, situation: Situation, relief: Relief, now_s: float) -> None:
+        job = self._control.context.job
+        devices = {seat.worker: seat.device for seat in situation.seats}
+        match relief:
+            case Rebalance(speeds=speeds):
+                workers = [seat.worker for seat in situation.seats]
+                request_balance(store, job, dict(zip(workers, speeds, strict=True)))
+            case Replace(workers=workers):
+                resting = self._ledger.resting(now_s)
+                fresh = [device for device in situation.free_devices if device not in resting]
+                self._ledger = self._ledger.note([devices[w] for w in workers], now_s, self._settings.cooling)
+                for worker, device in zip(workers, fresh, strict=False):
+                    request_migrate(store, job, worker, device)
+            case Evict(workers=workers):
+                going = tuple(devices[w] for w in workers)
+                self._ledger = self._ledger.note(going, now_s, self._settings.cooling)
+                self._evicted += going
+                for worker in workers:
+                    request_evict(store, job, worker)
+            case Bear():
+                pass
+
+
+def make_care(control: Control) -> StragglerCare | None:
+    """Return what looks after slow workers as the job's command line has it; None if nothing does."""
+    answer = Answer(control.context.stragglers)
+    return None if answer is Answer.OFF else StragglerCare(control, ReliefSettings(answer=answer))
+
+
+def is_quiet(view: JobView, topology: Topology) -> bool:
+    """Tell whether the job trains in `topology` and no change of it is wished for or under way."""
+    current, spec = view.current, view.spec
+    return (
+        current is not None
+        and current.generation == topology.generation
+        and current.mode is not Mode.STOP
+        and view.status.phase is JobPhase.TRAINING
+        and view.proposal is None
+        and view.settled
+        and not (spec.stop or spec.abort)
+        and not any(view.alive(worker) for worker in spec.leaving)
+    )
+
+
+def describe_situation(
+    picture: JobPicture, topology: Topology, suspects: Sequence[Suspect], speeds: Mapping[WorkerId, float]
+) -> Situation:
+    """Return the job as the decision about its slow workers sees it."""
+    records = picture.view.members
+    seats = [
+        Seat(worker=m.worker, device=_name_device(picture.view, m.worker), vranks=m.vranks)
+        for m in topology.members
+        if m.worker in records
+    ]
+    return Situation(
+        seats=seats,
+        speeds=speeds,
+        suspects=suspects,
+        free_devices=find_free_devices(picture),
+        minimum=picture.view.spec.minimum,
+        dealt_evenly=bool(picture.view.batch),
+    )
+
+
+def _name_device(view: JobView, worker: WorkerId) -> DeviceId:
+    record = view.members[worker]
+    return DeviceId(f"{record.node}/{record.device}")
