@@ -16,6 +16,7 @@ class WorkerSettings:
     resume: bool = False
     lease_ttl_s: float = 3.0
     orphan_grace_s: float = 60.0
+    step_timeout_s: float = 600.0
     intra_op_threads: int = 1
     stragglers: str = "off"
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -61,6 +62,7 @@ def make_agent_settings(launch: Launch) -> AgentSettings:
             resume=launch.resume,
             lease_ttl_s=launch.lease_s,
             orphan_grace_s=launch.orphan_grace_s,
+            step_timeout_s=launch.step_timeout_s,
             intra_op_threads=launch.threads,
             stragglers=launch.stragglers,
         ),

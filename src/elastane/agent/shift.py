@@ -248,6 +248,7 @@ class Shift:
             resume=settings.resume,
             lease_ttl_s=settings.lease_ttl_s,
             orphan_grace_s=settings.orphan_grace_s,
+            step_timeout_s=settings.step_timeout_s,
             intra_op_threads=settings.intra_op_threads,
             stragglers=settings.stragglers,
             requested_at_s=process.started_at_s,

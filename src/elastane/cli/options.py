@@ -50,6 +50,8 @@ WorkersOption = Annotated[
     str | None,
     typer.Option("--workers", "-n", metavar="N|MIN:N", help="Workers to run; MIN:N may start with MIN [1]."),
 ]
+MIN_STEP_TIMEOUT_S = 1.0
+"""A shorter one would be met by nothing but a busy machine."""
 DEFAULT_TIMEOUT_S = 600.0
 """Longer than a cold start on a busy machine; a change that has not happened by then has a cause."""
 
@@ -178,6 +180,15 @@ class LaunchFlags:
             help="How long workers train on when nobody looks after them.",
         ),
     ] = 60.0
+    step_timeout_s: Annotated[
+        float,
+        typer.Option(
+            "--step-timeout",
+            metavar="SECONDS",
+            min=MIN_STEP_TIMEOUT_S,
+            help="How long one worker may keep all others waiting.",
+        ),
+    ] = 600.0
     cold: Annotated[
         bool, typer.Option("--cold", help="Start each worker anew, not from a prepared process.")
     ] = False
@@ -203,6 +214,7 @@ class LaunchFlags:
             grace_s=self.grace_s,
             lease_s=self.lease_s,
             orphan_grace_s=self.orphan_grace_s,
+            step_timeout_s=self.step_timeout_s,
             cold=self.cold,
             stragglers=self.stragglers.value,
             failures=parse_failures(self.failures),

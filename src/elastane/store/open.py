@@ -16,17 +16,20 @@ from elastane.store.base import Store
 from elastane.store.clock import Clock, MonotonicClock
 from elastane.store.etcd_address import SCHEMES, hide_credentials, parse_address
 from elastane.store.memory import MemoryStore, MemoryWorld
-from elastane.store.sqlite import SqliteStore
+from elastane.store.sqlite import SqliteSettings, SqliteStore
 
 _worlds: dict[str, MemoryWorld] = {}
 _worlds_lock = threading.Lock()
 
 
-def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> Store:
+def open_store(
+    url: str, *, create: bool = True, clock: Clock | None = None, patience_s: float | None = None
+) -> Store:
     """Open a handle for the calling thread; every thread and every process opens its own.
 
     `clock` is the one by which leases expire, the machine's unless a test brings another; a memory store
-    keeps that of its first handle; etcd has its own. etcd's user and password are taken from the environment
+    keeps that of its first handle; etcd has its own. `patience_s` is how long a call may wait for a lock that
+    others hold; etcd's calls are bounded by its URL. etcd's user and password are taken from the environment
     if the URL has none: this is the one place below the command line that looks there, because a secret must
     not travel in records and arguments as URLs do. Raises StoreAddressError for a URL that names no store,
     StoreAccessError, StoreFullError or StoreCorruptError if it cannot be used, StoreBusyError if others keep
@@ -41,7 +44,7 @@ def open_store(url: str, *, create: bool = True, clock: Clock | None = None) -> 
         raise StoreAddressError(
             f"the store URL {hide_credentials(url)!r} has no known scheme; use one of {known}"
         )
-    return opener(rest, clock or MonotonicClock(), create)
+    return opener(rest, clock or MonotonicClock(), create, patience_s)
 
 
 def _open_etcd(url: str) -> Store:
@@ -56,16 +59,18 @@ def _open_etcd(url: str) -> Store:
     return EtcdStore(address)
 
 
-def _open_sqlite(rest: str, clock: Clock, create: bool) -> Store:
+def _open_sqlite(rest: str, clock: Clock, create: bool, patience_s: float | None) -> Store:
     if not rest.startswith("/"):
         raise StoreAddressError(
             f"sqlite://{rest} has no absolute path; write sqlite:///absolute/path/store.db"
         )
     # Other tools write four slashes before an absolute path; SQLite would take //host for the name of one.
-    return SqliteStore(Path("/" + rest.lstrip("/")), clock, create=create)
+    settings = SqliteSettings() if patience_s is None else SqliteSettings(busy_timeout_s=patience_s)
+    return SqliteStore(Path("/" + rest.lstrip("/")), clock, settings, create=create)
 
 
-def _open_memory(rest: str, clock: Clock, create: bool) -> Store:
+def _open_memory(rest: str, clock: Clock, create: bool, patience_s: float | None) -> Store:
+    del patience_s  # nobody holds a lock for long
     if not rest:
         raise StoreAddressError("memory:// names no store; write memory://name")
     with _worlds_lock:
@@ -75,4 +80,7 @@ def _open_memory(rest: str, clock: Clock, create: bool) -> Store:
     return MemoryStore(world, f"memory://{rest}")
 
 
-_OPENERS: dict[str, Callable[[str, Clock, bool], Store]] = {"memory": _open_memory, "sqlite": _open_sqlite}
+_OPENERS: dict[str, Callable[[str, Clock, bool, float | None], Store]] = {
+    "memory": _open_memory,
+    "sqlite": _open_sqlite,
+}

@@ -106,7 +106,7 @@ def _report_failure(control: Control, message: str, text: str) -> None:
     ends_job = not joining and not control.standing.leaving
     try:
         first = ends_job and control.end_job(JobPhase.FAILED, message)
-    except ElastaneError as error:
+    except (ElastaneError, Left) as error:
         first = False
         sys.stderr.write(f"the failure could not be reported: {error}\n")
     control.events.append(

@@ -191,7 +191,9 @@ class Control:
 
     def _run(self) -> None:
         try:
-            with open_store(self.context.store_url, create=False) as store:
+            # A call that waits for longer could hide the end of the lease.
+            patience_s = self.context.lease_ttl_s / 3
+            with open_store(self.context.store_url, create=False, patience_s=patience_s) as store:
                 self._serve(store)
         except Exception as error:  # noqa: BLE001 - whatever ends this thread, the worker must not go on without
             if not self._started.done():
