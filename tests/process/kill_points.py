@@ -8,6 +8,7 @@ import ctypes
 import functools
 import os
 import signal
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from torch.utils.data import Dataset
 
 from elastane.core.duty import WriteDecision
 from elastane.core.stance import Stance
-from elastane.worker import elastic
+from elastane.worker import elastic, standing
 from elastane.worker.bootstrap import running_control
 from elastane.worker.connector import Connector
 from elastane.worker.errands import Errands
@@ -36,7 +37,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     number: int
     victims: dict[str, str]
     action: str = "kill"
-    """kill, freeze, hang (with the interpreter's lock held), raise, devour (memory)."""
+    """kill, freeze, hang (with the interpreter's lock held), stall (without), mute (send nothing over the
+    present link any more, and say nothing of it), raise, devour (memory)."""
 
 
 class Orders:
@@ -108,6 +110,32 @@ def hang() -> None:
     libc.pthread_mutex_lock(mutex)
 
 
+def stall() -> None:
+    """Let this thread go on no more, and all others live."""
+    time.sleep(3600)
+
+
+def mute() -> None:
+    """Lose whatever this worker sends over its present link, as a network does that is cut one way."""
+    silence.clear()
+    silence.append(None)
+
+
+silence: list[Any] = []
+"""Empty, or the link over which nothing is sent; None until the link is known."""
+
+
+def _mute_link() -> None:
+    inner = GlooLink.exchange
+
+    def exchange(self: GlooLink, sends: Any, recvs: Any) -> None:
+        if silence == [None]:
+            silence[0] = self
+        inner(self, () if self in silence else sends, recvs)
+
+    GlooLink.exchange = exchange  # type: ignore[method-assign]
+
+
 def fail() -> None:
     raise ValueError("this worker fails as it was told")
 
@@ -123,6 +151,8 @@ ACTIONS: Mapping[str, Callable[[], None]] = {
     "kill": kill,
     "freeze": freeze,
     "hang": hang,
+    "stall": stall,
+    "mute": mute,
     "raise": fail,
     "devour": devour,
 }
@@ -154,6 +184,8 @@ def watch_product(folder: Path) -> None:
     """Put places into the worker's runtime; called once, before the job object is made."""
     global orders  # noqa: PLW0603 - one per process
     orders = Orders(folder)
+    standing.SILENCE_S = 3.0
+    _mute_link()
     _surround(GlooLink, "exchange", "exchange", "exchanged")
     _surround(elastic.ElasticSession, "end_commit", "committing", "committed")
     _surround(elastic.ElasticSession, "pass_boundary", "boundary", "begin")

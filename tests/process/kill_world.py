@@ -50,14 +50,16 @@ class KillJob:
     _number: int = 0
 
     @classmethod
-    def begin(cls, folder: Path, steps: int, workers: int = 3, lease_s: float = 3.0) -> "KillJob":
+    def begin(
+        cls, folder: Path, steps: int, workers: int = 3, lease_s: float = 3.0, step_timeout_s: float = 600.0
+    ) -> "KillJob":
         orders = folder / "orders"
         orders.mkdir(parents=True)
         world = World.begin(
             folder,
             SCRIPT.read_text(),
             Spec(wanted=workers),
-            AgentSettings(workers=WorkerSettings(lease_ttl_s=lease_s)),
+            AgentSettings(workers=WorkerSettings(lease_ttl_s=lease_s, step_timeout_s=step_timeout_s)),
             arguments=("--orders", str(orders), "--steps", str(steps)),
             slots=SLOTS,
             entry=DEFAULT_ENTRY,

@@ -50,7 +50,7 @@ class Agent:
         self.world = world
         self.process = Process(world.loop, f"agent {node}")
         self.wake = Bell()
-        self.client = Client(0.0, self.wake.fire)
+        self.client = Client(0.0, self.wake.fire, patient=True)
         self.node = NodeState(node=node, devices=tuple(DeviceId(f"cpu:{i}") for i in range(devices)))
         self._lease: LeaseId | None = None
         self._roster = Roster(node=node)

@@ -7,10 +7,10 @@ from collections import deque
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, Any
 
-from elastane.core.duty import RETRY_S, Duty, Errand, Outcome, WriteDecision
+from elastane.core.duty import RETRY_S, Duty, Errand, Outcome, RenewLease, WriteDecision
 from elastane.core.gate import ProposalId
 from elastane.core.member import Acknowledge, Candidate, Connect, DropCandidate, LinkPhase, Quit
-from elastane.core.stance import EXIT_GRACE_S, Outward, Stance
+from elastane.core.stance import EXIT_GRACE_S, GaveUp, Outward, Stance
 from elastane.core.view import JobView
 from elastane.model.errors import LeaseLostError, StoreUnreachableError
 from elastane.model.records import MemberRecord, Promised
@@ -153,7 +153,7 @@ class Control:
             if self.duty.failed(str(error), self.now_s):
                 self.world.note(self.me, "cannot reach the store")
         else:
-            self.duty.reached()
+            self.duty.reached(self.now_s)
         order = self.duty.fence(self.now_s)
         if order is not None and self.world.rules.fences:
             raise LeaseLostError(order.reason)
@@ -176,7 +176,8 @@ class Control:
             asked_at_s = self.now_s
             done = self.world.rules.tamper(errand)
             outcome: Outcome = yield from self._request(lambda store, e=done: errands.run(store, e))
-            self.world.storage.expire_after(self.world.lease_ttl_s)
+            if isinstance(errand, RenewLease):
+                self.world.storage.expire_after(self.world.lease_ttl_s)
             news = self.duty.done(errand, outcome, asked_at_s, self.now_s)
             if news is not None or (isinstance(errand, WriteDecision) and outcome.succeeded):
                 told = news if news is not None else errand.decision
@@ -190,6 +191,8 @@ class Control:
                 self.world.checker.promised(self.me, proposal)
             case Quit(reason):
                 self.world.note(self.me, f"quits: {reason}")
+            case GaveUp(_, why):
+                self.world.note(self.me, why)
             case DropCandidate() | Acknowledge():
                 return
 

@@ -75,15 +75,15 @@ class Fabric:
         self._rng = rng
         self._links: dict[ProposalId, Link] = {}
         self._ends: dict[WorkerId, list[End]] = {}
-        self._cuts: dict[tuple[WorkerId, WorkerId], float] = {}
+        self._cuts: dict[tuple[WorkerId, WorkerId], tuple[float, bool]] = {}
         self.latency_s = 0.003
 
     def cut(self, one: WorkerId, other: WorkerId, until_s: float) -> None:
-        """Hold back all that one sends to the other."""
-        self._cuts[one, other] = until_s
+        """Hold back all that one sends to the other; half of the time no error will ever tell of it."""
+        self._cuts[one, other] = (until_s, self._rng.random() < 0.5)
 
     def _blocked_s(self, sender: WorkerId, receiver: WorkerId) -> float:
-        return max(0.0, self._cuts.get((sender, receiver), 0.0) - self._loop.now_s)
+        return max(0.0, self._cuts.get((sender, receiver), (0.0, False))[0] - self._loop.now_s)
 
     def connect(
         self,
@@ -136,7 +136,8 @@ class Fabric:
         if sender.broken:
             return
         blocked_s = self._blocked_s(sender.worker, target.worker)
-        if blocked_s > SILENCE_S or (blocked_s and self._rng.random() < 0.3):
+        silent = self._cuts.get((sender.worker, target.worker), (0.0, False))[1]
+        if not silent and (blocked_s > SILENCE_S or (blocked_s and self._rng.random() < 0.3)):
             why = f"no answer from {sender.worker}"
             self._loop.call_after(1.0, lambda: target.cut(sender.worker, why), target.process)
             return

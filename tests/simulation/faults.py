@@ -202,6 +202,42 @@ def cut_pair(world: "World") -> None:
         world.fabric.cut(other, one, world.loop.now_s + for_s)
 
 
+def hang(world: "World") -> None:
+    """Let a worker's training activity go on no more, while its control activity lives."""
+    victim = _pick_victim(world)
+    if victim is not None:
+        world.hang(victim)
+
+
+def freeze_half(world: "World") -> None:
+    """Stop half of all workers at the same moment, for less or more than their leases."""
+    if not world.weather.spare_one and world.rng.random() < 0.5:
+        return
+    living = [w for w, x in world.workers.items() if x.process.alive and not x.process.frozen]
+    sound = [w for w in living if world.is_sound(w)]
+    if len(sound) < 2:
+        return
+    spared = world.rng.choice(sound)
+    others = [w for w in living if w != spared]
+    for_s = world.rng.choice((1.0, 2.9, 3.5, 8.0))
+    for victim in world.rng.sample(others, (len(living) + 1) // 2 if len(others) > len(living) // 2 else 1):
+        world.freeze(victim, for_s + world.rng.random() * 0.1)
+
+
+def kill_supplier(world: "World") -> None:
+    """Kill one of those that send the state, in the middle of a switch."""
+
+    def spring(ambushed: "World") -> None:
+        view = ambushed.storage.newest
+        assert view is not None
+        assert view.current is not None
+        sound = [w for w in view.current.suppliers if view.alive(w) and ambushed.is_sound(w)]
+        if len(sound) > 1:
+            ambushed.loop.call_after(ambushed.rng.random() * 0.05, lambda: ambushed.end_process(sound[0], -9))
+
+    world.ambushes.append((_in_switch, spring))
+
+
 def slow_store(world: "World") -> None:
     """Let the store be slow for a while."""
     for_s = world.rng.uniform(1.0, 6.0)
@@ -211,8 +247,8 @@ def slow_store(world: "World") -> None:
 
 
 def store_outage(world: "World") -> None:
-    """Let the store be away for less than a lease."""
-    for_s = world.rng.choice((0.1, 0.5, 1.5))
+    """Let the store be away for less or more than a lease."""
+    for_s = world.rng.choice((0.1, 0.5, 1.5, 2.5, 4.0, 7.0))
     world.note("fate", f"takes the store away for {for_s} s")
     world.storage.down_until_s = world.loop.now_s + for_s
 
@@ -280,6 +316,9 @@ MISHAPS: tuple[tuple[Deed, int], ...] = (
     (cut_pair, 3),
     (slow_store, 2),
     (store_outage, 2),
+    (hang, 2),
+    (freeze_half, 2),
+    (kill_supplier, 2),
     (restart_agent, 2),
     (lose_node, 2),
     (lie_in_wait, 6),

@@ -1,14 +1,18 @@
 """The store as simulated processes see it: the real in-memory store behind a network with delays.
 
 Every request takes time to arrive and its answer time to return; a process sees changes a moment after
-they happened. Cuts and outages hold requests, answers and news back; a request is applied once or never.
+they happened. Cuts and outages hold requests, answers and news back. Who has waited for too long is told
+that the store cannot be reached: his request may then have been applied, may get lost, or may still be
+applied later, even after others that he has made since. It is applied once or never.
 """
 
 from collections.abc import Callable, Generator
+from contextlib import suppress
 from random import Random
 from typing import Any, TypeVar
 
 from elastane.core.view import JobView, build_view
+from elastane.model.errors import StoreError, StoreUnreachableError
 from elastane.model.ids import JobId
 from elastane.model.records import JobKeys
 from elastane.store.clock import ManualClock
@@ -22,12 +26,17 @@ JOB = JobId("sim")
 KEYS = JobKeys(JOB)
 
 
+REQUEST_TIMEOUT_S = 1.0
+"""After so long a request is given up, as etcd's client does."""
+
+
 class Client:
-    """Hold how one process reaches the store."""
+    """Hold how one process reaches the store; `patient`: it waits for an answer for as long as it takes."""
 
-    __slots__ = ("cut_until_s", "lag_s", "seen", "wake")
+    __slots__ = ("cut_until_s", "lag_s", "patient", "seen", "wake")
 
-    def __init__(self, lag_s: float, wake: Callable[[], object]) -> None:
+    def __init__(self, lag_s: float, wake: Callable[[], object], *, patient: bool = False) -> None:
+        self.patient = patient
         self.lag_s = lag_s
         self.seen = 0
         self.cut_until_s = 0.0
@@ -58,18 +67,47 @@ class Storage:
     def request(
         self, client: Client, work: Callable[[MemoryStore], T], author: str
     ) -> Generator[Any, Any, T]:
-        """Do `work` at the store: an activity that returns its result or raises its error."""
-        yield from self._travel(client)
+        """Do `work` at the store: an activity that returns its result or raises its error.
+
+        Raises:
+            StoreUnreachableError: it took too long; nobody knows what became of the work.
+        """
+        give_up_at_s = self._loop.now_s + (float("inf") if client.patient else REQUEST_TIMEOUT_S)
+        if not (yield from self._travel(client, give_up_at_s)):
+            if self._rng.random() < 0.5:
+                self._land_late(client, work, author)
+            raise StoreUnreachableError("the request got no answer")
         try:
             result = self.apply(work, author)
         finally:
-            yield from self._travel(client)
+            arrived = yield from self._travel(client, give_up_at_s)
+        if not arrived:
+            raise StoreUnreachableError("the answer got lost")
         return result
 
-    def _travel(self, client: Client) -> Generator[Any, Any, None]:
+    def _travel(self, client: Client, give_up_at_s: float) -> Generator[Any, Any, bool]:
+        """Be on the way; tell whether it came to an end in time."""
         yield self._rng.random() * (self.delay_s + client.lag_s)
-        while (blocked_s := max(client.cut_until_s, self.down_until_s) - self._loop.now_s) > 0:
+        while (blocked_s := self._blocked_s(client)) > 0:
+            left_s = give_up_at_s - self._loop.now_s
+            if blocked_s > left_s:
+                yield max(0.0, left_s)
+                return False
             yield blocked_s + 0.001
+        return self._loop.now_s < give_up_at_s
+
+    def _blocked_s(self, client: Client) -> float:
+        return max(client.cut_until_s, self.down_until_s) - self._loop.now_s
+
+    def _land_late(self, client: Client, work: Callable[[MemoryStore], object], author: str) -> None:
+        """Let a request that was given up arrive at some time after all."""
+
+        def land() -> None:
+            if self._blocked_s(client) <= 0:
+                with suppress(StoreError):
+                    self.apply(work, author)
+
+        self._loop.call_after(max(0.0, self._blocked_s(client)) + self._rng.random() * 0.5, land)
 
     def apply(self, work: Callable[[MemoryStore], T], author: str) -> T:
         """Do `work` now."""

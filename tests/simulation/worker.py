@@ -120,6 +120,7 @@ class Worker:
         self.state = State(0, world.initial_digest(worker))
         self.seat: Topology | None = None
         self.came_to_end = False
+        self.hangs = False
 
     def run(self) -> Generator[Any, Any, None]:
         """Be the training activity."""
@@ -202,6 +203,8 @@ class Worker:
         assert own is not None
         part = Part(self.state, own.vranks)
         yield world.compute_s()
+        while self.hangs:
+            yield 3600.0
         number = 0
         if end is not None:
             number, end.exchanges = end.exchanges, end.exchanges + 1

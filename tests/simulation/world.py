@@ -171,6 +171,12 @@ class World:
             if worker.fate.stall_at:
                 self.end_process(name, -9)  # somebody looks after a worker that hangs
             worker.control.client.cut_until_s = min(worker.control.client.cut_until_s, self.loop.now_s)
+        self.storage.down_until_s = min(self.storage.down_until_s, self.loop.now_s)
+        if not any(worker.process.alive and self.is_sound(name) for name, worker in self.workers.items()):
+            # Nobody waits for those that hang, so that nobody but people would miss them.
+            for name, worker in self.workers.items():
+                if worker.hangs:
+                    self.end_process(name, -9)
 
     def _records_changed(self, author: str) -> None:
         view = self.storage.newest
@@ -247,6 +253,12 @@ class World:
     def heal_store(self) -> None:
         """Let the store be quick again."""
         self.storage.delay_s = 0.002
+
+    def hang(self, worker: WorkerId) -> None:
+        """Let a worker's training activity stand still for ever."""
+        self.note("fate", f"lets {worker} hang")
+        self.workers[worker].hangs = True
+        self.troubled[worker] = float("inf")
 
     def replace_agent(self, node: NodeId, after_s: float) -> None:
         """Kill a node's agent and start another one; its workers live on."""

@@ -22,7 +22,7 @@ from elastane.core.gate import ProposalId, StepGate
 from elastane.core.leader import Decision, LeaderSettings, Sight, decide, may_lead
 from elastane.core.lookout import Lookout, guard_decision
 from elastane.core.member import Acknowledge, Action, LocalState, Quit, react
-from elastane.core.stance import Outward, Stance, TieT
+from elastane.core.stance import GaveUp, Outward, Stance, TieT
 from elastane.core.view import JobView
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import JobId, WorkerId
@@ -133,7 +133,7 @@ class Duty(Generic[TieT]):
         lease_until_s: until when nobody can think this worker gone; checked before each commit.
         view: the newest picture of the job.
         trouble: why the store could not be reached last time; "" if it could.
-        trouble_since_s: when that began.
+        reached_at_s: when it answered last.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Duty(Generic[TieT]):
         self.lease_until_s = 0.0
         self.view: JobView | None = None
         self.trouble = ""
-        self.trouble_since_s = 0.0
+        self.reached_at_s = 0.0
         self.lookout = Lookout()
         self._me = stance.record.worker
         self._job = job
@@ -184,13 +184,13 @@ class Duty(Generic[TieT]):
     def follow(self, view: JobView, now_s: float) -> tuple[Outward, ...]:
         """Take a new picture of the job and do what the rules say; return what is to be done outside."""
         self.view = view
-        self._notice_silence(view, now_s)
+        silent = self._notice_silence(view, now_s)
         self._recheck_ack(view)
         stance = self.stance
         actions = self._rules.react(view, stance.local, stance.gate)
         outward = [done for action in actions if (done := stance.carry_out(action, now_s)) is not None]
         self._acks = [(o.proposal, o.ack) for o in outward if isinstance(o, Acknowledge)]
-        return tuple(outward)
+        return (*silent, *outward)
 
     def next_deed(self, now_s: float) -> Errand | None:
         """Return what has to be written after the look at the job, if anything."""
@@ -204,7 +204,7 @@ class Duty(Generic[TieT]):
         Raises:
             LeaseLostError: the own record is gone: the others have given this worker up.
         """
-        self.reached()
+        self.reached(now_s)
         match errand:
             case RenewLease():
                 self.lease_until_s = asked_at_s + self._lease_ttl_s
@@ -230,20 +230,18 @@ class Duty(Generic[TieT]):
     def failed(self, why: str, now_s: float) -> bool:
         """Take note that the store could not be reached; tell whether that is news."""
         news = not self.trouble
-        if news:
-            self.trouble_since_s = now_s
         self.trouble = why
         return news
 
-    def reached(self) -> None:
+    def reached(self, now_s: float) -> None:
         """Take note that the store answers."""
-        self.trouble = ""
+        self.trouble, self.reached_at_s = "", now_s
 
     def fence(self, now_s: float) -> Quit | None:
         """Return the order to quit if the lease has run out while the store was out of reach."""
         if not self.trouble or now_s < self.lease_until_s:
             return None
-        away_s = now_s - self.trouble_since_s
+        away_s = now_s - self.reached_at_s
         return Quit(
             f"the store has been out of reach for {away_s:.1f} s, and the lease of {self._lease_ttl_s:g} s "
             f"has run out: the others may go on without this worker ({self.trouble})",
@@ -285,22 +283,23 @@ class Duty(Generic[TieT]):
         lasts = takes_part and now_s - stance.doing.since_s >= lasting_s
         stance.publish(stance.doing.activity if lasts else None)
 
-    def _notice_silence(self, view: JobView, now_s: float) -> None:
+    def _notice_silence(self, view: JobView, now_s: float) -> tuple[GaveUp, ...]:
         """Give the generation up if all peers wait for each other for too long: the link is cut."""
         stance = self.stance
         waits = stance.doing.activity
         seen = view.members.get(self._me)
         if seen is None or seen.activity != waits or stance.gate.halted or not is_silent(view, self._me):
             self._all_wait = None
-            return
+            return ()
         assert view.current is not None, "nobody has peers before the first generation"
         progress = {w: progress_of(view.members[w]) for w in view.current.peers if view.alive(w)}
         if self._all_wait is None or self._all_wait[0] != progress:
             self._all_wait = (progress, now_s)
         silent_s = now_s - self._all_wait[1]
-        if silent_s >= stance.doing.patience_s:
-            why = f"all wait for each other, and nothing has come for {silent_s:.0f} s: the link is cut"
-            stance.give_up(stance.gate.newest_generation, why)
+        if silent_s < stance.doing.patience_s:
+            return ()
+        why = f"all wait for each other, and nothing has come for {silent_s:.0f} s: the link is cut"
+        return (GaveUp(stance.give_up(stance.gate.newest_generation, why), why),)
 
     def _recheck_ack(self, view: JobView) -> None:
         """Forget the answer that was written last if something else stands in its place by now."""

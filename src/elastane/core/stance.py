@@ -54,7 +54,16 @@ class Tie(Protocol):
 
 TieT = TypeVar("TieT", bound=Tie)
 
-Outward = Connect | DropCandidate | Acknowledge | Quit
+
+@dataclass(frozen=True, slots=True)
+class GaveUp:
+    """Tell that the worker has found the link of `generation` silent, and why it thinks so."""
+
+    generation: int
+    why: str
+
+
+Outward = Connect | DropCandidate | Acknowledge | Quit | GaveUp
 """Actions that reach beyond the stance: links to build or to give up, acknowledgements to write, and news."""
 
 

@@ -26,7 +26,7 @@ import msgspec
 from elastane.core.duty import RETRY_S, Duty, Errand
 from elastane.core.leader import LeaderSettings
 from elastane.core.member import Acknowledge, Connect, DropCandidate, Quit, may_finish, may_save
-from elastane.core.stance import EXIT_GRACE_S, Outward
+from elastane.core.stance import EXIT_GRACE_S, GaveUp, Outward
 from elastane.core.view import JobView, encode
 from elastane.jobs.ending import write_end
 from elastane.jobs.requests import request_stop
@@ -237,14 +237,14 @@ class Control:
 
     def _try_turn(self, store: Store, errands: Errands, follower: JobFollower) -> None:
         """Look and act once; a store that is out of reach is borne with until the lease may have run out."""
-        trouble, since_s = self._duty.trouble, self._duty.trouble_since_s
+        trouble, since_s = self._duty.trouble, self._duty.reached_at_s
         try:
             self._turn(store, errands, follower)
         except OUTAGE as error:
             if self._duty.failed(str(error), time.monotonic()):
                 self._tell("store_trouble", reason=str(error))
         else:
-            self._duty.reached()
+            self._duty.reached(time.monotonic())
             if trouble:
                 self._tell("store_back", away_s=time.monotonic() - since_s)
         order = self._duty.fence(time.monotonic())
@@ -295,6 +295,8 @@ class Control:
                 self._connector.cancel()
             case Quit(reason):
                 self._tell("told_to_quit", reason=reason)
+            case GaveUp(generation, why):
+                self._tell("link_broken", generation=generation, reason=why)
             case Acknowledge():
                 return  # one of the deeds to come
 
