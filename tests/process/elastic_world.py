@@ -67,7 +67,12 @@ def printed_outcome(text: str, directory: Path) -> Outcome:
 
 
 def begin_job(
-    home: Path, *arguments: str, workers: int = 1, stragglers: str = "off", **spec: object
+    home: Path,
+    *arguments: str,
+    workers: int = 1,
+    stragglers: str = "off",
+    autoscale: str = "",
+    **spec: object,
 ) -> World:
     """Start the script as an elastic job with an agent in a thread of this process."""
     home.mkdir(parents=True, exist_ok=True)
@@ -75,7 +80,7 @@ def begin_job(
         home,
         SCRIPT.read_text(),
         Spec(wanted=workers, **spec),
-        AgentSettings(workers=WorkerSettings(stragglers=stragglers)),
+        AgentSettings(workers=WorkerSettings(stragglers=stragglers, autoscale=autoscale)),
         arguments=arguments,
         slots=8,
         **REAL_ENTRY,

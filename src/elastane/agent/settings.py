@@ -18,6 +18,7 @@ class WorkerSettings:
     orphan_grace_s: float = 60.0
     step_timeout_s: float = 600.0
     intra_op_threads: int = 1
+    autoscale: str = ""
     stragglers: str = "off"
     environment: Mapping[str, str] = field(default_factory=dict)
 
@@ -64,6 +65,7 @@ def make_agent_settings(launch: Launch) -> AgentSettings:
             orphan_grace_s=launch.orphan_grace_s,
             step_timeout_s=launch.step_timeout_s,
             intra_op_threads=launch.threads,
+            autoscale=launch.autoscale,
             stragglers=launch.stragglers,
         ),
         staffing=StaffingSettings(

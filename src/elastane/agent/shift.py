@@ -250,6 +250,7 @@ class Shift:
             orphan_grace_s=settings.orphan_grace_s,
             step_timeout_s=settings.step_timeout_s,
             intra_op_threads=settings.intra_op_threads,
+            autoscale=settings.autoscale,
             stragglers=settings.stragglers,
             requested_at_s=process.started_at_s,
             environment=dict(settings.environment),

@@ -11,6 +11,7 @@ from elastane.cli.groups import option_group
 from elastane.cli.home import HOME_VARIABLE, STORE_VARIABLE, Home, open_home, resolve_home
 from elastane.cli.output import Output
 from elastane.cli.parse import parse_failures
+from elastane.core.autoscale_text import parse_autoscale
 from elastane.core.relief import Answer
 from elastane.model.ids import NodeId
 from elastane.model.records import Launch
@@ -201,6 +202,14 @@ class LaunchFlags:
         ),
     ] = "3:10:100"
 
+    autoscale: Annotated[
+        str | None,
+        typer.Option(
+            "--autoscale",
+            metavar="KEY=VALUE,...",
+            help="Choose the number of workers, as in max=8,step=2.",
+        ),
+    ] = None
     stragglers: Annotated[
         Answer,
         typer.Option("--stragglers", help="What to do about workers that are persistently slow."),
@@ -208,6 +217,8 @@ class LaunchFlags:
 
     def make_launch(self) -> Launch:
         """Return the record of it. Raises ConfigError."""
+        if self.autoscale is not None:
+            parse_autoscale(self.autoscale)
         return Launch(
             virtual_workers=self.virtual_workers,
             threads=self.threads,
@@ -216,6 +227,7 @@ class LaunchFlags:
             orphan_grace_s=self.orphan_grace_s,
             step_timeout_s=self.step_timeout_s,
             cold=self.cold,
+            autoscale=self.autoscale or "",
             stragglers=self.stragglers.value,
             failures=parse_failures(self.failures),
         )

@@ -113,6 +113,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Start each worker anew, not from a prepared process."""
     resume: bool = False
     """Begin from the state that a graceful stop has saved."""
+    autoscale: str = ""
+    """How the number of workers is chosen while the job trains; "" = only people and schedulers change it."""
     stragglers: str = "off"
     """What is done about slow workers: off, rebalance, replace, evict or auto."""
     failures: tuple[int, int, int] = (3, 10, 100)

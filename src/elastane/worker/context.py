@@ -38,6 +38,8 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     """How long workers train on without an agent on their node before they stop the job and save it."""
     step_timeout_s: float = 600.0
     """How long one worker's training thread may keep the others waiting before they go on without it."""
+    autoscale: str = ""
+    """How the number of workers is chosen, in the words of `core.autoscale_text`; "" = it is not."""
     stragglers: str = "off"
     """What is done about slow workers: a name of `core.relief.Answer`."""
     intra_op_threads: int = 1

@@ -57,6 +57,11 @@ class Course:
         """Return the samples of the step that is due."""
         return self.order.step_samples(self.position.epoch, self.position.epoch_step)
 
+    def count_remaining(self, epochs: int) -> int:
+        """Return the samples from the step that is due to the end of so many epochs."""
+        position, order = self.position, self.order
+        return (epochs - position.epoch) * order.samples - order.before(position.epoch, position.epoch_step)
+
     def lr_scale(self) -> float:
         """Return the factor on the learning rate in the step that is due; ConfigError if it is none."""
         return 1.0 if self.batching is None else self.batching.lr_scale(self.order)

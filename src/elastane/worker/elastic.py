@@ -20,6 +20,7 @@ from elastane.worker.link import Link
 from elastane.worker.saved import load_state, save_state
 from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
+from elastane.worker.sizing import Sizing, make_sizing
 from elastane.worker.standing import Left
 from elastane.worker.state import JobState
 from elastane.worker.straggling import make_care
@@ -47,6 +48,7 @@ class ElasticSession:
         self._progressed = True
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
         self._care = make_care(control)
+        self._sizing: Sizing | None = None
 
     @property
     def joining(self) -> bool:
@@ -59,6 +61,7 @@ class ElasticSession:
         self._training = training
         state = training.state
         view, joining = self._control.view, self.joining
+        self._sizing = make_sizing(self._control, self._virtual_workers, lambda: training.remaining_samples)
         if not joining:
             self._training.check_workers(view.spec.wanted)
         signature = compute_signature(state, self._virtual_workers, self._training.batch)
@@ -114,6 +117,8 @@ class ElasticSession:
         if self._metrics is not None:
             self._metrics.append(record)
         self._standing.end_commit(record.step_time_s)
+        if self._sizing is not None:
+            self._sizing.observe(record)
 
     def note_compute(self, seconds: Sequence[float]) -> None:
         """Take note of each member's own compute time; the main worker looks after the slow ones."""
@@ -188,6 +193,8 @@ class ElasticSession:
         self._write_metrics(main=main)
         if self._care is not None:
             self._care.enter(topology if main else None)
+        if self._sizing is not None:
+            self._sizing.enter(topology if main else None)
         if joins:
             self._tell_joined(topology)
         else:

@@ -65,6 +65,11 @@ class Training(Protocol):
         """Return the replicated state."""
         ...
 
+    @property
+    def remaining_samples(self) -> int:
+        """Return how many samples are still to be trained."""
+        ...
+
     def check_workers(self, workers: int) -> None:
         """Raise ConfigError unless so many workers can share a step."""
         ...

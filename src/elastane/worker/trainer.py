@@ -96,6 +96,7 @@ class Trainer:
         self._state: JobState | None = None
         self._update: Update | None = None
         self._reducer: GradientReducer | None = None
+        self._epochs = 0
         self._max_steps: int | None = None
         self._switch_step = 0
         self.check_every = CHECK_EVERY_STEPS
@@ -194,7 +195,7 @@ class Trainer:
         if self._begun:
             raise ConfigError("job.epochs was called twice; a job has one training loop")
         self._begun = True
-        self._max_steps = max_steps
+        self._epochs, self._max_steps = count, max_steps
         self.course.feeder.end_after(count)
         self._session.begin(self)
         position = self.course.position
@@ -215,6 +216,14 @@ class Trainer:
             )
         while (batch := self._next_batch()) is not None:
             yield batch[0]
+
+    @property
+    def remaining_samples(self) -> int:
+        """Return how many samples are still to be trained, by what `epochs` was told."""
+        remaining = self.course.count_remaining(self._epochs)
+        if self._max_steps is not None:
+            remaining = min(remaining, (self._max_steps - self.state.step) * self.course.order.global_batch)
+        return max(0, remaining)
 
     @property
     def _all_steps_done(self) -> bool:

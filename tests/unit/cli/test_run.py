@@ -163,6 +163,7 @@ def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
         orphan_grace_s=7.0,
         step_timeout_s=90.0,
         cold=True,
+        autoscale="max=8",
         stragglers=Answer.AUTO,
         failures="1:2:3",
     )
@@ -174,10 +175,13 @@ def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
         orphan_grace_s=7.0,
         step_timeout_s=90.0,
         cold=True,
+        autoscale="max=8",
         stragglers="auto",
         failures=(1, 2, 3),
     )
     assert LaunchFlags().make_launch() == Launch()
+    with pytest.raises(ConfigError, match="add max=N"):
+        LaunchFlags(autoscale="efficiency=0.1").make_launch()
 
 
 def test_a_resumed_job_wants_what_it_wanted_unless_told_otherwise() -> None:
