@@ -23,7 +23,7 @@ from elastane.observe.drills import Drill, DrillReport, judge_drills
 SIGNALS = {Harm.KILL: signal.SIGKILL, Harm.FREEZE: signal.SIGSTOP}
 SETTLED_STEPS = {DIGITS.name: 60, MLP25M.name: 4}
 """Steps between two drills, for the step time, beside the recovery and the join."""
-STEPS_FOR_A_DRILL = {DIGITS.name: 1200, MLP25M.name: 40}
+STEPS_FOR_A_DRILL = {DIGITS.name: 800, MLP25M.name: 25}
 """More than are trained from one drill to the next; at the end the rest is trained undisturbed."""
 FENCED = 75
 """Exit code of a worker that ends itself because the others go on without it."""
