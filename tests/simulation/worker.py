@@ -191,6 +191,11 @@ class Worker:
             raise LeftError(answer)
         return answer
 
+    def _check_lease(self) -> None:
+        if self.world.rules.fences and not self.control.holds_lease():
+            self.world.note(self.me, "fences itself")
+            raise LeftError(Quit("the lease ran out", clean=False))
+
     def _note(self, kind: ActivityKind, what: str) -> None:
         self.stance.note(kind, what, self.control.now_s, self.world.silence_s)
 
@@ -219,9 +224,7 @@ class Worker:
         except LinkBrokenError as error:
             self.stance.commit_failed(str(error))
             return
-        if world.rules.fences and not self.control.holds_lease():
-            world.note(self.me, "fences itself")
-            raise LeftError(Quit("the lease ran out", clean=False))
+        self._check_lease()
         world.checker.trains(self.me)
         yield world.rng.random() * 0.001
         self._commit(seat, {**parts, self.me: part})
@@ -291,6 +294,7 @@ class Worker:
         while (due := (yield from self._await_switch())) is None:
             if self.world.rules.may_save(self.control.view, self.me, self.stance.gate):
                 yield self.world.rng.random() * 0.1
+                self._check_lease()
                 self.world.save(self.me, self.state)
                 message = f"state of step {self.state.step} saved"
                 yield from self._end_job(JobPhase.STOPPED, message)

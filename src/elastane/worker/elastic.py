@@ -253,6 +253,7 @@ class ElasticSession:
         self._standing.note_stand("the state to be saved")
         while (due := self._standing.await_switch(self._training.state.step, LOOK_S)) is None:
             if self._control.may_save():
+                self._control.check_lease()  # without one somebody else may be saving already
                 self._save()
                 raise Left(topology.reason)
         self._stopped_since_s = time.monotonic()
