@@ -7,6 +7,8 @@ _TAIL_BYTES = 8192
 """Enough for a traceback of some 60 frames; the log itself holds everything."""
 _MOST_CHARACTERS = 2000
 _LAST_LINES = 12
+CODE_FENCED = 75
+"""`worker.standing.EXIT_FENCED`, which cannot be had without loading torch."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 _MEANINGS = {
@@ -37,6 +39,8 @@ def explain_exit(code: int | None) -> str:
         return "ended while no agent watched it: how is not known"
     if code == 0:
         return "ended by itself"
+    if code == CODE_FENCED:
+        return "stopped by itself, since the others go on without it"
     if code > 0:
         return f"ended with an error (exit code {code})"
     try:

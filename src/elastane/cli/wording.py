@@ -172,7 +172,10 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "staffing_waits": lambda fields: f"starts no worker now{_because(fields)}",
     "preloaded": lambda fields: "the prepared process is ready: workers start from it",
     "stop_requested": lambda fields: f"asks all workers to stop and save, within {fields['grace_s']:g} s",
-    "store_trouble": lambda fields: f"the store cannot be used{_because(fields, 'error')}",
+    "store_trouble": lambda fields: (
+        f"the store cannot be used{_because(fields, 'error') or _because(fields)}"
+    ),
+    "store_back": lambda fields: f"the store answers again, after {format_duration(fields['away_s'])}",
     "drill": lambda fields: (
         f"a drill {'kills' if fields['harm'] == 'kill' else 'freezes'} {fields['worker']}{_because(fields)}"
     ),
@@ -182,7 +185,10 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "joined": _joined,
     "left": lambda fields: f"{fields['worker']} left before step {fields['step']}",
     "leave_requested": lambda fields: f"{fields['worker']} was asked to leave{_because(fields)}",
-    "leader": lambda fields: f"{fields['worker']} leads",
+    "leader": lambda fields: f"{fields.get('worker', 'this worker')} leads{_because(fields)}",
+    "withdrawn": lambda fields: f"withdraws generation {fields['generation']}{_because(fields)}",
+    "dismissed": lambda fields: f"goes on without {', '.join(fields['workers'])}{_because(fields)}",
+    "metrics_lost": lambda fields: f"the loss curve has a gap{_because(fields)}",
     "link_broken": lambda fields: f"the link of generation {fields['generation']} broke{_because(fields)}",
     "waiting": _waiting,
     "orphaned": lambda fields: f"{fields['worker']} lets the job stop and save{_because(fields)}",

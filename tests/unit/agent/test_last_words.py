@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from elastane.agent.last_words import explain_exit, name_signal, read_last_words
+from elastane.agent.last_words import CODE_FENCED, explain_exit, name_signal, read_last_words
+from elastane.worker.standing import EXIT_FENCED
 
 
 @pytest.mark.parametrize(
@@ -12,6 +13,7 @@ from elastane.agent.last_words import explain_exit, name_signal, read_last_words
     [
         (0, "", "ended by itself"),
         (3, "", "ended with an error (exit code 3)"),
+        (75, "", "stopped by itself, since the others go on without it"),
         (-9, "SIGKILL", "killed from outside, or by the system because memory ran out"),
         (-11, "SIGSEGV", "crashed in native code: invalid memory access"),
         (-1, "SIGHUP", "ended by SIGHUP"),
@@ -20,6 +22,10 @@ from elastane.agent.last_words import explain_exit, name_signal, read_last_words
 )
 def test_exit_codes_are_told_in_words(code: int, name: str, meaning: str) -> None:
     assert (name_signal(code), explain_exit(code)) == (name, meaning)
+
+
+def test_a_fenced_worker_is_known_by_its_code() -> None:
+    assert CODE_FENCED == EXIT_FENCED
 
 
 def test_the_last_traceback_of_a_log_is_found(tmp_path: Path) -> None:

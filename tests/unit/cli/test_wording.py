@@ -37,6 +37,13 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ("preloaded", {"modules": 3}, "the prepared process is ready: workers start from it"),
         ("stop_requested", {"grace_s": 30.0}, "asks all workers to stop and save, within 30 s"),
         ("store_trouble", {"error": "busy"}, "the store cannot be used: busy"),
+        ("store_trouble", {"worker": "w1", "reason": "busy"}, "the store cannot be used: busy"),
+        ("store_back", {"worker": "w1", "away_s": 1.5}, "the store answers again, after 1.5 s"),
+        ("withdrawn", {"generation": 2, "reason": "w2 went"}, "withdraws generation 2: w2 went"),
+        ("dismissed", {"workers": ["w1", "w2"], "reason": "slow"}, "goes on without w1, w2: slow"),
+        ("metrics_lost", {"worker": "w1", "reason": "1 step"}, "the loss curve has a gap: 1 step"),
+        ("drill", {"worker": "w1", "harm": "kill", "reason": "x"}, "a drill kills w1: x"),
+        ("drill", {"worker": "w1", "harm": "freeze", "reason": "x"}, "a drill freezes w1: x"),
         ("leave_requested", {"worker": "w1", "reason": "SIGTERM"}, "w1 was asked to leave: SIGTERM"),
         (
             "orphaned",
@@ -103,6 +110,7 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ),
         ("left", {"worker": "b", "generation": 3, "step": 40}, "b left before step 40"),
         ("leader", {"worker": "a"}, "a leads"),
+        ("leader", {"reason": "the job had no leader"}, "this worker leads: the job had no leader"),
         (
             "link_broken",
             {"generation": 3, "reason": "b is gone"},
