@@ -12,7 +12,7 @@ import msgspec
 from agent_world import DEADLINE_S, World, wait_for
 
 from elastane.agent.settings import AgentSettings, WorkerSettings
-from elastane.model.records import JobPhase, JobStatus, Spec
+from elastane.model.records import CheckpointPlan, JobPhase, JobStatus, Spec
 from elastane.observe.events import Event
 from elastane.observe.metrics import read_metrics
 
@@ -72,6 +72,7 @@ def begin_job(
     workers: int = 1,
     stragglers: str = "off",
     autoscale: str = "",
+    checkpoints: CheckpointPlan | None = None,
     **spec: object,
 ) -> World:
     """Start the script as an elastic job with an agent in a thread of this process."""
@@ -80,7 +81,11 @@ def begin_job(
         home,
         SCRIPT.read_text(),
         Spec(wanted=workers, **spec),
-        AgentSettings(workers=WorkerSettings(stragglers=stragglers, autoscale=autoscale)),
+        AgentSettings(
+            workers=WorkerSettings(
+                stragglers=stragglers, autoscale=autoscale, checkpoints=checkpoints or CheckpointPlan()
+            )
+        ),
         arguments=arguments,
         slots=8,
         **REAL_ENTRY,

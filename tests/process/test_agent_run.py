@@ -22,7 +22,7 @@ from elastane.jobs.requests import (
 )
 from elastane.model.errors import JobNotFoundError, JobStateError
 from elastane.model.ids import DeviceId, WorkerId
-from elastane.model.records import JobKeys, JobPhase, JobStatus, Spec
+from elastane.model.records import CheckpointPlan, JobKeys, JobPhase, JobStatus, Spec
 from elastane.observe.events import read_events
 from elastane.store.base import DeletePrefix
 from elastane.store.open import open_store
@@ -312,15 +312,20 @@ def test_cold_workers_are_served_as_well(begin: Begin) -> None:
 def test_what_the_command_line_says_reaches_the_workers(begin: Begin) -> None:
     source = (
         "from agent_entry import life\nimport os\nc = life.context\n"
-        "print(c.virtual_workers, c.resume, c.intra_op_threads, c.lease_ttl_s, os.environ['COLOUR'])\n"
+        "print(c.virtual_workers, c.checkpoints.keep, c.intra_op_threads, c.lease_ttl_s)\n"
+        "print(os.environ['COLOUR'])\n"
         "life.train()\n"
     )
     workers = WorkerSettings(
-        virtual_workers=4, resume=True, intra_op_threads=2, lease_ttl_s=9.0, environment={"COLOUR": "red"}
+        virtual_workers=4,
+        checkpoints=CheckpointPlan(keep=5),
+        intra_op_threads=2,
+        lease_ttl_s=9.0,
+        environment={"COLOUR": "red"},
     )
     world = begin(source, workers=workers)
     world.wait_event("training")
-    assert world.log("w1") == "4 True 2 9.0 red\n"
+    assert world.log("w1") == "4 5 2 9.0\nred\n"
 
 
 RUN_AGENT = """

@@ -49,9 +49,7 @@ def begin_job(folder: Path, policy: str, *flags: str, workers: int = 1) -> World
 def resume_job(folder: Path, stopped: World, workers: int) -> World:
     with open_store(f"sqlite://{folder}/store.db") as store:
         reopen_job(store, stopped.info.job, Spec(wanted=workers))
-    world = World.attach(
-        folder, stopped.info, AgentSettings(workers=WorkerSettings(resume=True)), slots=8, **REAL_ENTRY
-    )
+    world = World.attach(folder, stopped.info, AgentSettings(workers=WorkerSettings()), slots=8, **REAL_ENTRY)
     world.thread.start()
     return world
 

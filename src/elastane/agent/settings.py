@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from elastane.core.staffing import FailureLimits, StaffingSettings
 from elastane.model.ids import DeviceId, JobId, NodeId
-from elastane.model.records import Launch
+from elastane.model.records import CheckpointPlan, Launch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,7 +13,7 @@ class WorkerSettings:
     """Hold what the job's command line says to every worker."""
 
     virtual_workers: int | None = None
-    resume: bool = False
+    checkpoints: CheckpointPlan = CheckpointPlan()  # noqa: RUF009 - frozen
     lease_ttl_s: float = 3.0
     orphan_grace_s: float = 60.0
     step_timeout_s: float = 600.0
@@ -60,7 +60,7 @@ def make_agent_settings(launch: Launch) -> AgentSettings:
     return AgentSettings(
         workers=WorkerSettings(
             virtual_workers=launch.virtual_workers,
-            resume=launch.resume,
+            checkpoints=launch.checkpoints,
             lease_ttl_s=launch.lease_s,
             orphan_grace_s=launch.orphan_grace_s,
             step_timeout_s=launch.step_timeout_s,

@@ -245,7 +245,7 @@ class Shift:
             script=self._info.script,
             arguments=self._info.arguments,
             virtual_workers=settings.virtual_workers,
-            resume=settings.resume,
+            checkpoints=settings.checkpoints,
             lease_ttl_s=settings.lease_ttl_s,
             orphan_grace_s=settings.orphan_grace_s,
             step_timeout_s=settings.step_timeout_s,

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import typer
 
-from elastane.cli import act, agent, chaos, doctor, look, run, stop
+from elastane.cli import act, agent, chaos, checkpoints, doctor, look, run, stop
 from elastane.cli.exits import Exit, compute_exit, describe_error
 from elastane.cli.groups import with_groups
 from elastane.cli.output import Output
@@ -63,6 +63,7 @@ def make_app(called: str | None = None) -> typer.Typer:
     app.command()(with_groups(act.evict))
     app.command()(with_groups(stop.stop))
     app.command()(with_groups(run.resume))
+    app.command()(with_groups(checkpoints.checkpoints))
     app.command("agent")(with_groups(agent.serve_node))
     app.command()(with_groups(chaos.chaos))
     app.command()(doctor.doctor)

@@ -1,12 +1,14 @@
 """The options and arguments that several commands share, and what they turn into."""
 
 import socket
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from elastane.cli.checkpoint_flags import RecoveryChoice, make_checkpoint_plan, resolve_recovery
 from elastane.cli.groups import option_group
 from elastane.cli.home import HOME_VARIABLE, STORE_VARIABLE, Home, open_home, resolve_home
 from elastane.cli.output import Output
@@ -146,6 +148,18 @@ class Crew:
         ),
     ] = 1
     name: Annotated[str | None, typer.Option("--name", help="Name of the job [that of the script].")] = None
+    recovery: Annotated[
+        str | None,
+        typer.Option(
+            "--recovery",
+            metavar="exact|checkpoint|approximate",
+            help="What the loss of a worker does: the others go on, or all go back [exact].",
+        ),
+    ] = None
+
+    def choose_recovery(self, environment: Mapping[str, str]) -> RecoveryChoice:
+        """Return what the loss of a worker does. Raises ConfigError."""
+        return resolve_recovery(self.recovery, environment)
 
 
 @option_group
@@ -214,6 +228,18 @@ class LaunchFlags:
         Answer,
         typer.Option("--stragglers", help="What to do about workers that are persistently slow."),
     ] = Answer.OFF
+    checkpoint_every: Annotated[
+        str | None,
+        typer.Option(
+            "--checkpoint-every",
+            metavar="TIME|STEPS",
+            help="How often the state is saved: 10m, 500steps, both joined by a comma, or never [10m].",
+        ),
+    ] = None
+    checkpoint_to: Annotated[
+        str, typer.Option("--checkpoint-to", metavar="URL", help="Where to [the job's folder].")
+    ] = ""
+    keep: Annotated[int, typer.Option("--keep", metavar="K", min=1, help="Checkpoints to keep.")] = 2
 
     def make_launch(self) -> Launch:
         """Return the record of it. Raises ConfigError."""
@@ -230,4 +256,5 @@ class LaunchFlags:
             autoscale=self.autoscale or "",
             stragglers=self.stragglers.value,
             failures=parse_failures(self.failures),
+            checkpoints=make_checkpoint_plan(self.checkpoint_every, self.checkpoint_to, self.keep),
         )

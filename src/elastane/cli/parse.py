@@ -107,3 +107,24 @@ def parse_failures(text: str) -> tuple[int, int, int]:
             "write SCRIPT:MACHINE:PREEMPTION, like 3:10:100"
         )
     return int(match[1]), int(match[2]), int(match[3])
+
+
+def parse_checkpoint_every(text: str) -> tuple[int | None, float | None]:
+    """Read `500steps`, `10m`, `500steps,10m` (whichever comes first) or `never`; return (steps, seconds).
+
+    Raises:
+        ConfigError: the text is none of them.
+    """
+    steps: int | None = None
+    seconds: float | None = None
+    for part in text.split(",") if text.strip() != "never" else ():
+        match = re.fullmatch(r"(\d+)\s*steps?", part.strip(), flags=re.ASCII)
+        if match is None:
+            seconds = parse_duration(part)
+        elif int(match[1]) == 0:
+            raise ConfigError(
+                f"{text!r} is no interval; write 500steps, 10m, both joined by a comma, or never"
+            )
+        else:
+            steps = int(match[1])
+    return steps, seconds

@@ -58,6 +58,24 @@ def render_jobs(snapshots: Sequence[JobSnapshot], now_s: float) -> RenderableTyp
     return table
 
 
+def render_checkpoints(
+    place: str, rows: Sequence[tuple[int, float | None, int | None, int | None, str, bool]]
+) -> RenderableType:
+    """Return a row for each checkpoint: step, age, bytes, workers, what is known of it, if it is good."""
+    if not rows:
+        return Text(f"no checkpoints in {place}")
+    table = _table(">STEP", ">AGE", ">SIZE", ">WORKERS", "STATE")
+    for step, age_s, size, workers, state, good in rows:
+        table.add_row(
+            str(step),
+            "" if age_s is None else format_duration(age_s),
+            "" if size is None else format_bytes(size),
+            "" if workers is None else str(workers),
+            Text(state, style="" if good else "red"),
+        )
+    return table
+
+
 def render_job(snapshot: JobSnapshot, zone: tzinfo | None = None) -> RenderableType:
     """Return all there is to say about a job, as `elastane show` shows it."""
     parts: list[RenderableType] = [render_head(snapshot)]

@@ -1,5 +1,6 @@
 """The commands that run a job in the foreground: run and resume."""
 
+import os
 import time
 from pathlib import Path
 from typing import Annotated
@@ -7,6 +8,9 @@ from typing import Annotated
 import msgspec
 import typer
 
+from elastane.checkpoint.catalog import find_newest
+from elastane.checkpoint.manifest import Manifest
+from elastane.checkpoint.target import open_job_target
 from elastane.cli.home import STORE_VARIABLE, Home, make_home, open_home
 from elastane.cli.options import Crew, Desk, JobArgument, LaunchFlags, Stage, WorkersOption
 from elastane.cli.outcome import compute_outcome, tell_outcome
@@ -17,13 +21,11 @@ from elastane.cli.serve import serve_job
 from elastane.jobs.registry import NewJob, create_job, find_job, name_key, read_launch, reopen_job
 from elastane.jobs.requests import JobPicture, check_wanted, read_picture
 from elastane.model.errors import ConfigError, JobStateError, StateFileError
-from elastane.model.records import JobInfo, Spec
+from elastane.model.records import CheckpointPlan, JobInfo, Spec
 from elastane.store.base import Store
 from elastane.store.lease_limits import check_lease_ttl
 from elastane.store.open import open_store
 
-MANIFEST = Path("final") / "manifest.json"
-"""Where a graceful stop leaves word of the state it saved, in the job's folder."""
 NAME_PATIENCE_S = 15.0
 """Three lives of an agent's lease: until then the name of a killed one is free."""
 NAME_INTERVAL_S = 0.1
@@ -33,14 +35,6 @@ MAX_NAMES = 1000
 ScriptArguments = Annotated[
     list[str] | None, typer.Argument(metavar="[-- ARGS]", help="Arguments for the script, after `--`.")
 ]
-
-
-class SavedState(msgspec.Struct, frozen=True, kw_only=True):
-    """Hold what the command line must know of a saved state; the worker reads and checks the rest."""
-
-    virtual_workers: int
-    """N; 0 if the job has a batch policy."""
-    step: int
 
 
 def run(
@@ -61,6 +55,9 @@ def run(
     wish = parse_workers(crew.workers or str(crew.nodes))
     path = check_script(script)
     launch = flags.make_launch()
+    way = crew.choose_recovery(os.environ)
+    if way.remark:
+        out.remark(way.remark)
     where = desk.resolve()
     check_meeting_place(where, crew.nodes, stage)
     check_lease_ttl(where.store_url, launch.lease_s)
@@ -70,7 +67,7 @@ def run(
             name=crew.name or _find_free_name(store, make_name(path)),
             script=str(path),
             arguments=tuple(arguments or ()),
-            spec=Spec(wanted=wish.wanted, minimum=wish.minimum, nodes=crew.nodes),
+            spec=Spec(wanted=wish.wanted, minimum=wish.minimum, nodes=crew.nodes, recovery=way.recovery),
             launch=launch,
             node=stage.name(),
         )
@@ -85,18 +82,17 @@ def resume(
     stage: Stage,
     desk: Desk,
 ) -> int:
-    """Go on with a stopped job from the state that its graceful stop saved, under the same id."""
+    """Go on with a job that was stopped, failed or died from its newest checkpoint, under the same id."""
     out = desk.output()
     where = desk.resolve()
     with open_home(where) as store:
         info = find_job(store, job)
         picture = read_picture(store, info.job)
         check_resumable(info, picture)
-        saved = load_saved_state(info)
-        spec = make_resumed_spec(picture.view.spec, workers, saved)
-        launch = msgspec.structs.replace(
-            read_launch(store, info.job), virtual_workers=saved.virtual_workers or None, resume=True
-        )
+        launch = read_launch(store, info.job)
+        saved = find_saved_state(info, launch.checkpoints)
+        spec = make_resumed_spec(picture.view.spec, workers, saved.virtual_workers)
+        launch = msgspec.structs.replace(launch, virtual_workers=saved.virtual_workers or None)
         check_lease_ttl(where.store_url, launch.lease_s)
         check_script(Path(info.script))
         _await_last_agent(store, info)
@@ -126,27 +122,24 @@ def check_resumable(info: JobInfo, picture: JobPicture) -> None:
         raise JobStateError(f"job {info.job} is {phase.value}; stop it first (`elastane stop {info.job}`)")
 
 
-def load_saved_state(info: JobInfo) -> SavedState:
-    """Return what a graceful stop saved.
+def find_saved_state(info: JobInfo, plan: CheckpointPlan) -> Manifest:
+    """Return the newest checkpoint that looks whole; the workers check its sums.
 
     Raises:
-        StateFileError: it saved nothing, or its word of it is damaged.
+        StateFileError: there is none.
     """
-    path = Path(info.directory) / MANIFEST
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=SavedState)
-    except FileNotFoundError as error:
+    target = open_job_target(plan, info.directory, info.job)
+    newest = find_newest(target, info.job)
+    if newest is None:
         raise StateFileError(
-            f"job {info.job} has saved no state in {path.parent}: only a graceful stop saves one "
-            "(one Ctrl-C, or `elastane stop`); start the script again with `elastane run`"
-        ) from error
-    except (OSError, msgspec.DecodeError) as error:
-        raise StateFileError(
-            f"the saved state of job {info.job} cannot be read from {path}: {error}"
-        ) from error
+            f"job {info.job} has saved no state in {target.url}: it ended before its first checkpoint, and "
+            "not by a graceful stop (one Ctrl-C, or `elastane stop`); start the script again with "
+            "`elastane run`"
+        )
+    return newest
 
 
-def make_resumed_spec(before: Spec, workers: str | None, saved: SavedState) -> Spec:
+def make_resumed_spec(before: Spec, workers: str | None, virtual_workers: int) -> Spec:
     """Return what a resumed job wants: as many workers as before unless said otherwise.
 
     Raises:
@@ -156,7 +149,7 @@ def make_resumed_spec(before: Spec, workers: str | None, saved: SavedState) -> S
     if workers is not None:
         wish = parse_workers(workers)
         wanted, minimum = wish.wanted, wish.minimum
-    check_wanted(wanted, saved.virtual_workers)
+    check_wanted(wanted, virtual_workers)
     kept = msgspec.structs.replace(before, leaving={}, targets=(), stop=False, abort=False)
     return msgspec.structs.replace(kept, wanted=wanted, minimum=min(minimum, wanted))
 

@@ -116,6 +116,11 @@ def _committed(fields: Fields) -> str:
     return f"commits generation {fields['generation']}{where}{_because(fields)}"
 
 
+def _loaded(fields: Fields) -> str:
+    refused = "".join(f"; not {folder}: {why}" for folder, why in fields["refused"].items())
+    return f"{fields['worker']} has loaded the checkpoint of step {fields['step']}{refused}"
+
+
 def _switched(fields: Fields) -> str:
     workers = fields["workers"]
     count = workers if isinstance(workers, int) else len(workers)
@@ -172,6 +177,25 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "staffing_waits": lambda fields: f"starts no worker now{_because(fields)}",
     "preloaded": lambda fields: "the prepared process is ready: workers start from it",
     "stop_requested": lambda fields: f"asks all workers to stop and save, within {fields['grace_s']:g} s",
+    "store_trouble": lambda fields: f"the store cannot be used{_because(fields, 'error')}",
+    "checkpoint_begun": lambda fields: (
+        f"takes a checkpoint of step {fields['step']} ({format_bytes(fields['bytes'])}, "
+        f"{format_count(fields['workers'], 'worker')}); that took {format_duration(fields['stop_s'])}"
+    ),
+    "checkpoint_saved": lambda fields: (
+        f"checkpoint of step {fields['step']} saved: {format_bytes(fields['bytes'])} in "
+        f"{format_duration(fields['seconds'])}"
+    ),
+    "checkpoint_skipped": lambda fields: f"no checkpoint at step {fields['step']}{_because(fields)}",
+    "checkpoint_failed": lambda fields: (
+        f"the checkpoint of step {fields['step']} came to nothing{_because(fields)}"
+    ),
+    "checkpoints_not_removed": lambda fields: f"old checkpoints could not be removed{_because(fields)}",
+    "checkpoint_loaded": _loaded,
+    "restored": lambda fields: (
+        f"all begin anew at step {fields['step']}; to be repeated: "
+        f"{format_count(fields['repeated'], 'step')}{_because(fields)}"
+    ),
     "store_trouble": lambda fields: (
         f"the store cannot be used{_because(fields, 'error') or _because(fields)}"
     ),

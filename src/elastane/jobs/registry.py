@@ -230,6 +230,5 @@ def _check_script(script: str) -> Path:
 def _make_folder(home: Path, job: JobId) -> Path:
     folder = job_folder(home.resolve(), job)
     folder.mkdir(mode=0o700, parents=True)
-    for part in ("logs", "final"):
-        (folder / part).mkdir(mode=0o700)
+    (folder / "logs").mkdir(mode=0o700)
     return folder

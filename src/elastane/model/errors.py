@@ -45,6 +45,10 @@ class StateFileError(ElastaneError):
     """Report a saved training state that is missing, damaged or of another job."""
 
 
+class StateRefusedError(StateFileError):
+    """Report a saved training state that is whole but not usable: of another job or N, or a newer format."""
+
+
 class StoreError(ElastaneError):
     """Report that the coordination store cannot be opened, read or written."""
 

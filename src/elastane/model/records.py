@@ -95,6 +95,23 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     """Of the script when the job was made: what other nodes run must be the same."""
 
 
+class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Say how often a job takes checkpoints, and where they go.
+
+    The default is EDL's ten minutes. Its other bound, 1,000 steps, is left out: they are seconds of a small
+    model and hours of a large one, and what a loss of everybody costs is time.
+    """
+
+    every_steps: int | None = None
+    """After every so many steps; with `every_s` too, whichever comes first."""
+    every_s: float | None = 600.0
+    """So long after the one before."""
+    url: str = ""
+    """Where to; empty for the job's own folder."""
+    keep: int = 2
+    """How many good ones are kept: the newest, and one to fall back on should it be found damaged."""
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Hold how a job's workers are run: the same on every node, and again when the job is resumed."""
 
@@ -111,12 +128,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """How long workers train on when nobody looks after them any more."""
     cold: bool = False
     """Start each worker anew, not from a prepared process."""
-    resume: bool = False
-    """Begin from the state that a graceful stop has saved."""
     autoscale: str = ""
     """How the number of workers is chosen while the job trains; "" = only people and schedulers change it."""
     stragglers: str = "off"
     """What is done about slow workers: off, rebalance, replace, evict or auto."""
+    checkpoints: CheckpointPlan = CheckpointPlan()
     failures: tuple[int, int, int] = (3, 10, 100)
     """Failures in a row on one device, without progress, that end the job: of the script, of the machine, and
     workers asked to leave."""
@@ -171,8 +187,6 @@ class MemberRecord(msgspec.Struct, frozen=True, kw_only=True):
     """The newest generation whose link it found broken; 0 = none."""
     restored_after: int = 0
     """The generation after whose loss it has loaded the newest checkpoint; 0 = none."""
-    saved_bytes: int = 0
-    """Bytes of the state of a stopping job that it has written so far: who ends workers can see it move."""
     activity: Activity | None = None
     """What its training thread has been doing for a while already; None as long as it goes on and on."""
 

@@ -11,10 +11,12 @@ This module knows nothing of training and decides nothing.
 import logging
 import math
 import os
+import shutil
 import struct
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import IO
 
 import msgspec
 
@@ -25,6 +27,7 @@ FLUSH_INTERVAL_S = 0.2
 """Shortest time between two writes: a person who watches sees no delay, and a write costs little."""
 MAX_PENDING_LINES = 100_000
 """Lines kept in memory while the disk refuses them (about 20 MB); beyond it the oldest are dropped."""
+COPY_BYTES = 1 << 20
 USUAL_NAN = struct.pack(">d", math.nan).hex()
 
 log = logging.getLogger(__name__)
@@ -219,6 +222,68 @@ def follow_metrics(
         yield from records
         if not records and not done:
             wait()
+
+
+def rewind_metrics(directory: Path, step: int) -> int:
+    """Cut off what a job's log says of `step` and later steps, since they are going to be repeated.
+
+    What is kept is copied to a new file: a main worker of before that still lives writes into the old one.
+
+    Returns:
+        How many steps were cut off.
+
+    Raises:
+        OSError: the log cannot be read or written.
+    """
+    path = directory / METRICS_FILE
+    try:
+        file = path.open("rb")
+    except FileNotFoundError:
+        return 0
+    with file:
+        kept_bytes = _find_step(file, step)
+        file.seek(kept_bytes)
+        repeated = sum(1 for line in file if line.endswith(b"\n"))
+        if not repeated:
+            return 0
+        file.seek(0)
+        draft = path.with_suffix(".draft")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with open(descriptor, "wb") as copy:
+            shutil.copyfileobj(_Head(file, kept_bytes), copy, COPY_BYTES)
+        draft.replace(path)
+    return repeated
+
+
+class _Head:
+    """Be the first bytes of a file."""
+
+    def __init__(self, file: IO[bytes], count: int) -> None:
+        self._file = file
+        self._left = count
+
+    def read(self, count: int = -1, /) -> bytes:
+        data = self._file.read(min(count, self._left) if count >= 0 else self._left)
+        self._left -= len(data)
+        return data
+
+
+def _find_step(file: IO[bytes], step: int) -> int:
+    """Return where the first line of `step` or a later one begins: by bisection, since steps only rise."""
+    low, high = 0, file.seek(0, os.SEEK_END)
+    while low < high:
+        middle = (low + high) // 2
+        file.seek(middle)
+        if middle > low:
+            file.readline()  # the rest of a line that begins before
+        begin = file.tell()
+        line = file.readline()
+        record = decode_record(line) if line.endswith(b"\n") else None
+        if begin >= high or record is None or record.step >= step:
+            high = middle
+        else:
+            low = begin + len(line)
+    return low
 
 
 def encode_record(record: MetricsRecord) -> bytes:

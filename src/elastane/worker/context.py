@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
+from elastane.model.records import CheckpointPlan
 
 CONTEXT_VARIABLE = "ELASTANE_WORKER"
 
@@ -31,8 +32,7 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     arguments: tuple[str, ...] = ()
     virtual_workers: int | None = None
     """N when the command line overrides the script's."""
-    resume: bool = False
-    """Load the state that a graceful stop left in the job's folder."""
+    checkpoints: CheckpointPlan = CheckpointPlan()
     lease_ttl_s: float = 3.0
     orphan_grace_s: float = 60.0
     """How long workers train on without an agent on their node before they stop the job and save it."""

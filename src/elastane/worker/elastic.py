@@ -9,15 +9,19 @@ from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from elastane.checkpoint.target import open_job_target
+from elastane.core.checkpoints import ShareNote
 from elastane.model.errors import LinkBrokenError
+from elastane.model.ids import WorkerId
 from elastane.model.records import JobPhase
 from elastane.model.topology import Mode, Topology
-from elastane.observe.metrics import MetricsLog, MetricsRecord
+from elastane.observe.metrics import MetricsLog, MetricsRecord, rewind_metrics
+from elastane.worker.checkpointing import Checkpointing, CheckpointPlace
 from elastane.worker.control import Control
 from elastane.worker.courier import Courier
 from elastane.worker.digest import compute_digest
 from elastane.worker.link import Link
-from elastane.worker.saved import load_state, save_state
+from elastane.worker.restoring import load_newest
 from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
 from elastane.worker.sizing import Sizing, make_sizing
@@ -28,7 +32,6 @@ from elastane.worker.transfer import receive_state, rehearse_transfer, send_stat
 
 RECORDS_KEPT = 4096
 """Records of the last steps that every worker keeps, so that a new main worker can fill the log's gap."""
-SAVE_FOLDER = "final"
 LOOK_S = 0.005
 
 
@@ -49,6 +52,8 @@ class ElasticSession:
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
         self._care = make_care(control)
         self._sizing: Sizing | None = None
+        self._checkpointing = Checkpointing(self._me, control.events)
+        self._members: tuple[WorkerId, ...] = ()
 
     @property
     def joining(self) -> bool:
@@ -70,18 +75,42 @@ class ElasticSession:
             skipped = training.warm_up()
             if skipped:
                 self._control.events.append("warm_up_skipped", worker=self._me, reason=skipped)
-        elif self._control.context.resume:
-            saved = load_state(
-                self._directory / SAVE_FOLDER,
-                job=self._control.context.job,
-                virtual_workers=self._fixed_virtual_workers,
-            )
-            state.restore(saved)
+        self._open_checkpoints(load=not joining)
         rehearse_transfer(state)
         lost = view.current.generation if view.current is not None and not joining else 0
         self._standing.announce_ready(self._virtual_workers, state.step, restored_after=lost)
         self._control.events.append("worker_ready", worker=self._me, step=state.step)
         self.pass_boundary()
+
+    def _open_checkpoints(self, *, load: bool) -> None:
+        """Take checkpoints from now on; with `load` go on from the newest one, if there is one."""
+        assert self._training is not None
+        context = self._control.context
+        plan = context.checkpoints
+        place = CheckpointPlace(
+            job=context.job,
+            virtual_workers=self._fixed_virtual_workers,
+            target=open_job_target(plan, context.directory, context.job),
+            plan=plan,
+        )
+        self._checkpointing.open(place)
+        if not load:
+            return
+        loaded = load_newest(
+            place.target,
+            job=place.job,
+            virtual_workers=place.virtual_workers,
+            note_run=self._standing.note_run,
+        )
+        if loaded is not None:
+            self._training.state.restore(loaded.state)
+            self._control.events.append(
+                "checkpoint_loaded",
+                worker=self._me,
+                step=loaded.manifest.step,
+                path=f"{place.target.url}/{loaded.manifest.name.folder}",
+                refused=loaded.refused,
+            )
 
     @property
     def _virtual_workers(self) -> int:
@@ -110,8 +139,13 @@ class ElasticSession:
         """Raise Left if the lease may have run out."""
         self._control.check_lease()
 
-    def end_commit(self, record: MetricsRecord) -> None:
+    def note_checkpoint(self, step: int) -> ShareNote | None:
+        """Return what to tell the other members about checkpoints."""
+        return self._checkpointing.note(step)
+
+    def end_commit(self, record: MetricsRecord, notes: Sequence[ShareNote | None]) -> None:
         """Take note of a committed step; the main worker writes it down."""
+        assert self._training is not None
         self._progressed = True
         self._records.append(record)
         if self._metrics is not None:
@@ -119,6 +153,8 @@ class ElasticSession:
         self._standing.end_commit(record.step_time_s)
         if self._sizing is not None:
             self._sizing.observe(record)
+        told = dict(zip(self._members, notes, strict=True))
+        self._checkpointing.commit(self._training.state.step, told, self._training.state.capture)
 
     def note_compute(self, seconds: Sequence[float]) -> None:
         """Take note of each member's own compute time; the main worker looks after the slow ones."""
@@ -153,6 +189,7 @@ class ElasticSession:
                 self._enter(due)
                 self._write_metrics(main=False)
                 self._standing.announce_finished()
+        self._checkpointing.close()
         digest = compute_digest(self._training.state.capture())
         if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps"):
             self._control.events.append("finished", worker=self._me, step=step, digest=digest)
@@ -189,7 +226,11 @@ class ElasticSession:
             )
         )
         self._standing.entered(topology)
+        self._members = tuple(m.worker for m in topology.members)
+        self._checkpointing.enter(topology)
         main = topology.members[0].worker == self._me
+        if main and topology.mode.begins:
+            self._tell_restored(topology)
         self._write_metrics(main=main)
         if self._care is not None:
             self._care.enter(topology if main else None)
@@ -238,6 +279,8 @@ class ElasticSession:
         """Give up the seat. The rules say when nobody needs this worker's state and links any more."""
         self._write_metrics(main=False)
         self._standing.entered(topology)
+        self._checkpointing.enter(topology)
+        self._checkpointing.close()
         self._control.events.append(
             "left", worker=self._me, generation=topology.generation, step=topology.switch_step
         )
@@ -261,12 +304,11 @@ class ElasticSession:
 
     def _save(self) -> None:
         assert self._training is not None
-        folder = self._directory / SAVE_FOLDER
         state = self._training.state.capture()
-        job = self._control.context.job
-        save_state(folder, state, job=job, virtual_workers=self._fixed_virtual_workers)
+        generation = self._standing.gate.generation
+        path = self._checkpointing.save(state, generation)
         if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
-            self._control.events.append("stopped", worker=self._me, step=state.step, path=str(folder))
+            self._control.events.append("stopped", worker=self._me, step=state.step, path=path)
 
     def _write_ahead(self, topology: Topology, *, first: bool) -> None:
         """Write down the steps so far before others get the state: they are sent it, not the records.
@@ -302,6 +344,25 @@ class ElasticSession:
         elif not main and self._metrics is not None:
             self._metrics.close()
             self._metrics = None
+
+    def _tell_restored(self, topology: Topology) -> None:
+        """Cut the steps off the metrics that are going to be repeated, and say how many they are."""
+        step = topology.switch_step or 0
+        self._write_metrics(main=False)
+        try:
+            repeated = rewind_metrics(self._directory, step)
+        except OSError as error:
+            self._control.events.append("metrics_lost", worker=self._me, reason=str(error))
+            repeated = 0
+        if topology.mode is Mode.RESTORE or repeated or step:
+            self._control.events.append(
+                "restored",
+                worker=self._me,
+                generation=topology.generation,
+                step=step,
+                repeated=repeated,
+                reason=f"from the checkpoint of step {step}" if step else "no checkpoint: from the beginning",
+            )
 
     def _tell_joined(self, topology: Topology) -> None:
         requested_s = self._control.context.requested_at_s

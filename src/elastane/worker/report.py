@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from elastane.core.checkpoints import ShareNote
 from elastane.model.errors import DeterminismError
 
 
@@ -30,6 +31,8 @@ class StepReport(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """Own compute time of all its virtual workers: forward until the last gradient, without waiting."""
     checksum: int | None = None
     """Of the state before the step, when it is due to be compared."""
+    checkpoint: ShareNote | None = None
+    """What it has to say about checkpoints, mostly nothing."""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
+from elastane.core.checkpoints import ShareNote
 from elastane.model.topology import VrankRange
 from elastane.observe.metrics import MetricsLog, MetricsRecord
 from elastane.worker.courier import Courier
@@ -107,8 +108,12 @@ class Session(Protocol):
         """Raise Left if others may think this worker gone."""
         ...
 
-    def end_commit(self, record: MetricsRecord) -> None:
-        """Take note of a committed step."""
+    def note_checkpoint(self, step: int) -> ShareNote | None:
+        """Return what to tell the others about checkpoints with the step that leads to `step`."""
+        ...
+
+    def end_commit(self, record: MetricsRecord, notes: Sequence[ShareNote | None]) -> None:
+        """Take note of a committed step, and of what all members told about checkpoints, in their order."""
         ...
 
     def note_compute(self, seconds: Sequence[float]) -> None:
@@ -162,7 +167,10 @@ class SoloSession:
     def check_lease(self) -> None:
         """Go on: there is no lease."""
 
-    def end_commit(self, record: MetricsRecord) -> None:
+    def note_checkpoint(self, step: int) -> None:
+        """Say nothing: a lone script saves what it wants itself."""
+
+    def end_commit(self, record: MetricsRecord, notes: Sequence[ShareNote | None]) -> None:
         """Write the step down."""
         if self._metrics is not None:
             self._metrics.append(record)

@@ -57,7 +57,7 @@ def plan_pieces(lengths: Sequence[int], lanes: Sequence[str], share: range) -> t
     pieces: list[Piece] = []
     pack: list[Run] = []
     packed_bytes = 0
-    for run in _iterate_runs(lengths, share):
+    for run in iterate_runs(lengths, share):
         small = run.nbytes < PACK_BELOW_BYTES
         if pack and not (small and packed_bytes < PACK_BYTES and lanes[pack[-1].tensor] == lanes[run.tensor]):
             pieces.append(tuple(pack))
@@ -72,7 +72,13 @@ def plan_pieces(lengths: Sequence[int], lanes: Sequence[str], share: range) -> t
     return tuple(pieces)
 
 
-def _iterate_runs(lengths: Sequence[int], share: range) -> Iterator[Run]:
+def iterate_runs(lengths: Sequence[int], share: range) -> Iterator[Run]:
+    """Yield the runs that a share of the stream consists of, in order.
+
+    Args:
+        lengths: bytes of each tensor, in stream order.
+        share: the part of the stream.
+    """
     begin = 0
     for tensor, length in enumerate(lengths):
         start, stop = max(share.start - begin, 0), min(share.stop - begin, length)

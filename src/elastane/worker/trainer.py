@@ -356,7 +356,7 @@ class Trainer:
         record = self._record(reports, samples, lr_scale)
         self.state.step += 1
         self.course.advance(samples)
-        self._session.end_commit(record)
+        self._session.end_commit(record, [report.checkpoint for report in reports])
         self._session.note_compute(compute_seconds_per_vrank(reports))
         self._restart_step()
 
@@ -386,6 +386,7 @@ class Trainer:
             list(self._done[0].calls.schedulers),
             sum(b.compute_s for b in self._done),
             self._combined_checksum() if self._check_due else None,
+            self._session.note_checkpoint(self.state.step + 1),
         )
 
     @property

@@ -35,7 +35,7 @@ def test_a_node_that_sees_the_jobs_folder_uses_it(info: JobInfo, tmp_path: Path)
 def test_a_node_that_does_not_see_it_makes_one_for_its_owner_only(info: JobInfo, tmp_path: Path) -> None:
     folder = open_folder(info, tmp_path / "second")
     assert folder == tmp_path / "second" / "jobs" / "1234abcd"
-    assert sorted(path.name for path in folder.iterdir()) == ["final", "logs"]
+    assert sorted(path.name for path in folder.iterdir()) == ["logs"]
     assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o700}
     assert open_folder(info, tmp_path / "second") == folder
 

@@ -14,7 +14,7 @@ from elastane.cli.exits import Exit
 from elastane.cli.options import LaunchFlags
 from elastane.cli.outcome import Outcome, compute_outcome, describe_outcome, tell_outcome, trim_traceback
 from elastane.cli.output import Output
-from elastane.cli.run import SavedState, make_resumed_spec
+from elastane.cli.run import make_resumed_spec
 from elastane.cli.script import check_script, make_name
 from elastane.cli.watch import JobWatch
 from elastane.core.relief import Answer
@@ -186,12 +186,11 @@ def test_the_flags_of_a_run_become_the_record_of_its_launch() -> None:
 
 def test_a_resumed_job_wants_what_it_wanted_unless_told_otherwise() -> None:
     before = Spec(wanted=3, minimum=2, nodes=2, leaving={"w1": Leave.NOW}, targets=("n0/cpu:1",), stop=True)  # type: ignore[arg-type,dict-item]
-    saved = SavedState(virtual_workers=4, step=10)
-    assert make_resumed_spec(before, None, saved) == Spec(wanted=3, minimum=2, nodes=2)
-    assert make_resumed_spec(before, "1", saved) == Spec(wanted=1, minimum=1, nodes=2)
-    assert make_resumed_spec(before, "2:4", saved) == Spec(wanted=4, minimum=2, nodes=2)
+    assert make_resumed_spec(before, None, 4) == Spec(wanted=3, minimum=2, nodes=2)
+    assert make_resumed_spec(before, "1", 4) == Spec(wanted=1, minimum=1, nodes=2)
+    assert make_resumed_spec(before, "2:4", 4) == Spec(wanted=4, minimum=2, nodes=2)
     with pytest.raises(ConfigError, match=r"5 workers asked for; a number in 1\.\.4 is possible"):
-        make_resumed_spec(before, "5", saved)
+        make_resumed_spec(before, "5", 4)
 
 
 def test_only_stopped_jobs_with_a_saved_state_are_resumed(world: World) -> None:
@@ -203,15 +202,18 @@ def test_only_stopped_jobs_with_a_saved_state_are_resumed(world: World) -> None:
     )
     world.end(info, JobPhase.FAILED, "no")
     result = world.elastane("resume", "train")
-    final = f"{info.directory}/final"
+    place = f"{info.directory}/checkpoints"
     assert (result.code, result.err) == (
         5,
-        f"elastane: job {info.job} has saved no state in {final}: only a graceful stop saves one "
-        "(one Ctrl-C, or `elastane stop`); start the script again with `elastane run`\n",
+        f"elastane: job {info.job} has saved no state in {place}: it ended before its first checkpoint, and "
+        "not by a graceful stop (one Ctrl-C, or `elastane stop`); start the script again with "
+        "`elastane run`\n",
     )
-    Path(final, "manifest.json").write_text("{}")
+    Path(place, "g000001-step-000000010").mkdir(parents=True)
+    Path(place, "g000001-step-000000010", "manifest.json").write_text("{}")
     result = world.elastane("resume", "train", "--json")
     assert (result.code, result.json["error"]["kind"]) == (5, "environment")
+    assert "no checkpoint in" in result.json["error"]["message"]
 
 
 def test_a_job_that_nobody_runs_is_stopped_at_once_and_can_then_be_resumed(world: World) -> None:

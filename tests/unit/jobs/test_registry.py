@@ -68,7 +68,7 @@ def test_a_new_job_has_private_folders_and_its_first_records(
         node=NodeId("n0"),
         script_sha256=hashlib.sha256(Path(script).read_bytes()).hexdigest(),
     )
-    for folder in (Path(info.directory), Path(info.directory) / "logs", Path(info.directory) / "final"):
+    for folder in (Path(info.directory), Path(info.directory) / "logs"):
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     view = read_picture(store, info.job).view
     assert view == JobView(revision=view.revision, spec=Spec(wanted=2))
@@ -208,7 +208,7 @@ def test_a_resumed_job_is_run_as_before_unless_told_otherwise(
     reopen_job(store, info.job, Spec(wanted=1))
     assert read_launch(store, info.job) == launch
     end(store, info, JobPhase.STOPPED)
-    again = Launch(threads=2, resume=True)
+    again = Launch(threads=2, cold=True)
     reopen_job(store, info.job, Spec(wanted=1), again)
     assert read_launch(store, info.job) == again
     assert read_launch(store, JobId("older")) == Launch()

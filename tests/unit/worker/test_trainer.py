@@ -52,7 +52,9 @@ class StubSession:
 
     def check_lease(self) -> None: ...
 
-    def end_commit(self, record: MetricsRecord) -> None:
+    def note_checkpoint(self, step: int) -> None: ...
+
+    def end_commit(self, record: MetricsRecord, notes: object) -> None:
         self.records.append(record)
 
     def note_compute(self, seconds: Sequence[float]) -> None:
