@@ -23,8 +23,7 @@ def open_folder(info: JobInfo, home: Path) -> Path:
     if own.name == info.job and own.is_dir():
         return own
     folder = job_folder(home, info.job)
-    for part in ("logs",):
-        (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / "logs").mkdir(mode=0o700, parents=True, exist_ok=True)
     return folder
 
 
