@@ -177,7 +177,6 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
     "staffing_waits": lambda fields: f"starts no worker now{_because(fields)}",
     "preloaded": lambda fields: "the prepared process is ready: workers start from it",
     "stop_requested": lambda fields: f"asks all workers to stop and save, within {fields['grace_s']:g} s",
-    "store_trouble": lambda fields: f"the store cannot be used{_because(fields, 'error')}",
     "checkpoint_begun": lambda fields: (
         f"takes a checkpoint of step {fields['step']} ({format_bytes(fields['bytes'])}, "
         f"{format_count(fields['workers'], 'worker')}); that took {format_duration(fields['stop_s'])}"
