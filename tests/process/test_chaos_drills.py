@@ -10,12 +10,18 @@ from pathlib import Path
 
 import pytest
 from agent_world import DEADLINE_S, nothing_left_behind, wait_for
+from elastic_world import Outcome
 from kill_world import KillJob, run_quietly
 
 pytestmark = pytest.mark.process
 
 STEPS = 1500
 STEPS_AT_STAKE = 5
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return run_quietly(tmp_path_factory.mktemp("alone"), STEPS)
 
 
 def begin_job(folder: Path, workers: int = 3) -> KillJob:
@@ -41,8 +47,7 @@ def read_report(process: subprocess.Popen[str], code: int) -> dict[str, object]:
     return report
 
 
-def test_drills_tell_what_they_did_and_change_no_bit(tmp_path: Path) -> None:
-    expected = run_quietly(tmp_path / "alone", STEPS)
+def test_drills_tell_what_they_did_and_change_no_bit(tmp_path: Path, expected: Outcome) -> None:
     with nothing_left_behind():
         job = begin_job(tmp_path / "job")
         with drilling(job, "--kill-every", "1s", "--for", "3s", "--seed", "5") as process:
@@ -65,8 +70,7 @@ def test_drills_tell_what_they_did_and_change_no_bit(tmp_path: Path) -> None:
     assert job.exits().keys() == {*(drill["worker"] for drill in drills), frozen}
 
 
-def test_the_last_worker_is_harmed_only_if_somebody_insists(tmp_path: Path) -> None:
-    expected = run_quietly(tmp_path / "alone", STEPS)
+def test_the_last_worker_is_harmed_only_if_somebody_insists(tmp_path: Path, expected: Outcome) -> None:
     with nothing_left_behind():
         job = begin_job(tmp_path / "job", workers=1)
         wait_for("some steps", lambda: job.step() > STEPS_AT_STAKE)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from agent_world import nothing_left_behind, wait_for
+from elastic_world import Outcome
 from kill_points import NEWCOMER
 from kill_world import KillJob, run_quietly
 
@@ -46,14 +47,20 @@ def small_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     group.rmdir()
 
 
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory) -> Outcome:
+    return run_quietly(tmp_path_factory.mktemp("alone"), STEPS)
+
+
 def exit_code(job: KillJob, worker: str) -> int:
     """Wait for a worker's end and return its exit code."""
     code: int = job.world.wait_event("worker_exited", worker=worker).fields["code"]
     return code
 
 
-def test_a_frozen_worker_that_wakes_up_ends_itself_and_is_not_missed(tmp_path: Path) -> None:
-    expected = run_quietly(tmp_path / "alone", STEPS)
+def test_a_frozen_worker_that_wakes_up_ends_itself_and_is_not_missed(
+    tmp_path: Path, expected: Outcome
+) -> None:
     codes = []
     with nothing_left_behind():
         job = KillJob.begin(tmp_path / "job", STEPS)
@@ -75,8 +82,9 @@ def test_a_frozen_worker_that_wakes_up_ends_itself_and_is_not_missed(tmp_path: P
     assert EXIT_FENCED in codes
 
 
-def test_a_worker_that_hangs_in_native_code_is_left_behind_and_ended(tmp_path: Path) -> None:
-    expected = run_quietly(tmp_path / "alone", STEPS)
+def test_a_worker_that_hangs_in_native_code_is_left_behind_and_ended(
+    tmp_path: Path, expected: Outcome
+) -> None:
     with nothing_left_behind():
         job = KillJob.begin(tmp_path / "job", STEPS)
         job.settle()
@@ -88,9 +96,8 @@ def test_a_worker_that_hangs_in_native_code_is_left_behind_and_ended(tmp_path: P
 
 
 def test_a_worker_that_the_kernel_ends_for_want_of_memory_is_replaced(
-    tmp_path: Path, small_memory: Path
+    tmp_path: Path, small_memory: Path, expected: Outcome
 ) -> None:
-    expected = run_quietly(tmp_path / "alone", STEPS)
     with nothing_left_behind():
         job = KillJob.begin(tmp_path / "job", STEPS)
         job.settle()
