@@ -128,7 +128,8 @@ class Agent:
                 self._adopt(view, worker, member.device, registered=True)
         self.node = observe_processes(view, self.node, now_s)
         for worker, code in exited:
-            self.node, _ = observe_exit(view, self.node, worker, code, now_s, SETTINGS)
+            if worker in self.node.processes:  # an adopted one may be heard of twice
+                self.node, _ = observe_exit(view, self.node, worker, code, now_s, SETTINGS)
         plan = plan_staffing(view, self.node, now_s, SETTINGS)
         yield from self._apply(plan, picture, now_s)
         roster = make_roster(self.node, now_s, SETTINGS)

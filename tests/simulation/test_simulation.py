@@ -18,7 +18,7 @@ from elastane.model.ids import JobId, WorkerId
 from elastane.model.records import Connected, Leave, Promised
 from elastane.model.topology import Mode
 
-from .faults import kill_most, leave, lie_in_wait, scale, stop
+from .faults import hang, kill_most, leave, lie_in_wait, scale, stop
 from .run import describe_failure, run_seed, run_seeds
 from .worker import Fate
 from .world import Rules, World
@@ -105,6 +105,12 @@ class Usurper(Rules):
 
     def tamper(self, errand: Errand) -> Errand:
         return replace(errand, guards={}) if isinstance(errand, WriteDecision) else errand
+
+
+class LenientLeader(Rules):
+    """Wait for ever for a member that hangs."""
+
+    settings = replace(Rules.settings, step_timeout_s=1e9)
 
 
 class ImpatientLeader(Rules):
@@ -200,6 +206,36 @@ def ask_much_of_the_patient(world: World) -> None:
     world.silence_s = 1e9
 
 
+def let_hang(world: World) -> None:
+    """Let one of several workers hang."""
+    world.virtual_workers, world.wanted, world.step_s, world.total_steps = 4, 2, 0.25, 200
+    world.deeds = [(3.0, hang)]
+
+
+def cut_for_long(world: World) -> None:
+    """Let one of two workers not hear the other for the rest of the time, half of the time without a sign."""
+    cut_at_the_end(world)
+    world.total_steps = 200
+
+
+def cut_the_patient(world: World) -> None:
+    """As before, but nobody gives up a link that is silent."""
+    cut_for_long(world)
+    world.silence_s = 1e9
+
+
+def lose_answers(world: World) -> None:
+    """Let the store be away for a moment again and again while much is asked for."""
+    ask_much(world)
+    world.deeds += [(0.7 * number, blink) for number in range(2, 40)]
+    world.deeds.sort(key=lambda item: item[0])
+
+
+def blink(world: World) -> None:
+    """Let the store be away for longer than a request waits."""
+    world.storage.down_until_s = world.loop.now_s + 1.2
+
+
 def crash_newcomers(world: World) -> None:
     """Let the only worker be replaced again and again, and every other newcomer die in the transfer."""
     world.wanted = 1
@@ -214,7 +250,17 @@ def lose_everybody(world: World) -> None:
     world.deeds = [(1.5 * number, deed) for number in range(2, 20) for deed in (scale, kill_most)]
 
 
-HARD_TIMES = (lose_everybody, cut_at_the_end, cut_at_a_stop, see_late, ask_much, crash_newcomers)
+HARD_TIMES = (
+    lose_everybody,
+    cut_at_the_end,
+    cut_at_a_stop,
+    see_late,
+    ask_much,
+    crash_newcomers,
+    let_hang,
+    lose_answers,
+    cut_for_long,
+)
 
 
 @pytest.mark.parametrize(
@@ -227,6 +273,8 @@ HARD_TIMES = (lose_everybody, cut_at_the_end, cut_at_a_stop, see_late, ask_much,
         (Usurper, see_late, {"I4", "I9"}),
         (ImpatientLeader, ask_much_of_the_patient, {"I4", "I7"}),
         (SeatsTheUnconnected, keep, {"I8"}),
+        (LenientLeader, let_hang, {"I7"}),
+        (Rules, cut_the_patient, {"I7"}),
         (TakesAnybody, lose_everybody, {"I10"}),
     ],
 )

@@ -211,6 +211,8 @@ class World:
     def is_sound(self, worker: WorkerId) -> bool:
         """Tell whether a worker holds the state and nothing keeps it from its work."""
         gate = self.workers[worker].stance.gate
+        if self.workers[worker].hangs:
+            return False
         return gate.has_state and gate.generation > 0 and self.troubled.get(worker, 0.0) <= self.loop.now_s
 
     def end_process(self, worker: WorkerId, code: int) -> None:
@@ -258,7 +260,6 @@ class World:
         """Let a worker's training activity stand still for ever."""
         self.note("fate", f"lets {worker} hang")
         self.workers[worker].hangs = True
-        self.troubled[worker] = float("inf")
 
     def replace_agent(self, node: NodeId, after_s: float) -> None:
         """Kill a node's agent and start another one; its workers live on."""
