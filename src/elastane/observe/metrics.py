@@ -273,9 +273,9 @@ def _find_step(file: IO[bytes], step: int) -> int:
     low, high = 0, file.seek(0, os.SEEK_END)
     while low < high:
         middle = (low + high) // 2
-        file.seek(middle)
+        file.seek(max(low, middle - 1))
         if middle > low:
-            file.readline()  # the rest of a line that begins before
+            file.readline()  # the rest of a line that begins before `middle`
         begin = file.tell()
         line = file.readline()
         record = decode_record(line) if line.endswith(b"\n") else None

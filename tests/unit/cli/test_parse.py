@@ -2,7 +2,15 @@
 
 import pytest
 
-from elastane.cli.parse import ScaleBy, ScaleTo, WorkerRange, parse_failures, parse_scale, parse_workers
+from elastane.cli.parse import (
+    ScaleBy,
+    ScaleTo,
+    WorkerRange,
+    parse_checkpoint_every,
+    parse_failures,
+    parse_scale,
+    parse_workers,
+)
 from elastane.model.errors import ConfigError
 
 
@@ -79,3 +87,24 @@ def test_budgets_of_failures_are_three_numbers() -> None:
 def test_what_is_no_budget_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="is not three numbers from 1 on"):
         parse_failures(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "interval"),
+    [
+        ("500steps", (500, None)),
+        ("1 step", (1, None)),
+        ("10m", (None, 600.0)),
+        ("30", (None, 30.0)),
+        ("500steps,10m", (500, 600.0)),
+        ("never", (None, None)),
+    ],
+)
+def test_intervals_of_checkpoints_are_read(text: str, interval: tuple[int | None, float | None]) -> None:
+    assert parse_checkpoint_every(text) == interval
+
+
+@pytest.mark.parametrize("text", ["0steps", "often", "", "-5m", "5steps,"])
+def test_what_is_no_interval_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="is no"):
+        parse_checkpoint_every(text)

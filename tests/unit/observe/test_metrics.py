@@ -4,6 +4,7 @@ import errno
 import math
 import os
 import struct
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from elastane.observe.metrics import (
     follow_metrics,
     read_last_metrics,
     read_metrics,
+    rewind_metrics,
 )
 
 
@@ -301,3 +303,38 @@ def test_a_tail_of_the_last_records_goes_on_with_the_new_ones(tmp_path: Path) ->
     with path.open("ab") as file:
         file.write(encode_record(record(5)))
     assert tail.poll() == [record(5)]
+
+
+# --- going back ------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 30), st.integers(0, 35))
+def test_steps_that_will_be_repeated_are_cut_off(steps: int, to: int) -> None:
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        log = MetricsLog(folder)
+        for step in range(steps):
+            log.append(record(step, loss=float(step)))
+        log.close()
+        assert rewind_metrics(folder, to) == max(0, steps - to)
+        assert [r.step for r in read_metrics(folder)] == list(range(min(to, steps)))
+        again = MetricsLog(folder)
+        for step in range(to, to + 3):
+            again.append(record(step))
+        again.close()
+        assert [r.step for r in read_metrics(folder)] == [*range(min(to, steps)), *range(to, to + 3)]
+
+
+def test_there_is_nothing_to_cut_off_a_log_that_does_not_exist(tmp_path: Path) -> None:
+    assert rewind_metrics(tmp_path, 5) == 0
+
+
+def test_a_main_worker_of_before_writes_nothing_into_the_log_after_it(tmp_path: Path) -> None:
+    old = MetricsLog(tmp_path)
+    for step in range(5):
+        old.append(record(step))
+    old.flush()
+    assert rewind_metrics(tmp_path, 2) == 3
+    old.append(record(5))
+    old.close()
+    assert [r.step for r in read_metrics(tmp_path)] == [0, 1]
