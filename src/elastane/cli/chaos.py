@@ -18,6 +18,8 @@ from typing import Annotated
 import typer
 
 from elastane.agent.strike import Mark, find_worker_process
+from elastane.checkpoint.catalog import list_checkpoints
+from elastane.checkpoint.target import open_job_target
 from elastane.cli.drill_report import render_report, summarise_report
 from elastane.cli.exits import Exit
 from elastane.cli.options import Desk, JobArgument
@@ -188,7 +190,7 @@ def chaos(
             risk_all=yes,
         )
         try:
-            check_drillable(info, session.look(), risk_all=yes)
+            session.risk_all = check_drillable(store, info, session.look(), risk_all=yes)
             out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
             with _interruptible(session):
                 run_drills(session, every_s, for_s)
@@ -200,15 +202,15 @@ def chaos(
     return Exit.DONE if report.harmless else Exit.FAILED
 
 
-def check_drillable(info: JobInfo, view: JobView, *, risk_all: bool) -> None:
-    """Raise JobStateError unless a job may be harmed; the message says what to do."""
-    phase = view.status.phase
-    if phase.ended:
-        raise JobStateError(f"job {info.job} has ended: {phase.value}; start one, and let the drills begin")
-    if view.current is None:
-        raise JobStateError(f"job {info.job} has not begun to train; try again when it does")
-    if view.spec.stop:
-        raise JobStateError(f"job {info.job} is about to stop")
+def check_drillable(store: Store, info: JobInfo, view: JobView, *, risk_all: bool) -> bool:
+    """Tell whether the last worker that holds the state may be harmed, too.
+
+    It may if somebody insists, or if the job wants no other and has a checkpoint to go on from.
+
+    Raises:
+        JobStateError: the job may not be harmed at all; the message says what to do.
+    """
+    _check_trains(info, view)
     pids = {w: m.pid for w, m in view.members.items() if view.alive(w)}
     here = [w for w, pid in pids.items() if _runs_here(info, w, pid)]
     if not here:
@@ -217,11 +219,28 @@ def check_drillable(info: JobInfo, view: JobView, *, risk_all: bool) -> None:
             f"no worker of job {info.job} runs on this machine as this user (they run on {nodes}); "
             "give the command there"
         )
-    if len(find_safe_holders(view)) < 2 and max(len(pids), view.spec.wanted) < 2 and not risk_all:
+    alone = len(find_safe_holders(view)) < 2 and max(len(pids), view.spec.wanted) < 2
+    if alone and not risk_all and not _has_checkpoint(store, info):
         raise JobStateError(
-            f"{here[0]} alone holds the training state of job {info.job}: what is not saved would be lost; "
-            f"add a worker (`elastane scale {info.job} 2`), or give --yes"
+            f"{here[0]} alone holds the training state of job {info.job}, which has no checkpoint: it would "
+            f"begin anew; add a worker (`elastane scale {info.job} 2`), or give --yes"
         )
+    return risk_all or alone
+
+
+def _check_trains(info: JobInfo, view: JobView) -> None:
+    phase = view.status.phase
+    if phase.ended:
+        raise JobStateError(f"job {info.job} has ended: {phase.value}; start one, and let the drills begin")
+    if view.current is None:
+        raise JobStateError(f"job {info.job} has not begun to train; try again when it does")
+    if view.spec.stop:
+        raise JobStateError(f"job {info.job} is about to stop")
+
+
+def _has_checkpoint(store: Store, info: JobInfo) -> bool:
+    target = open_job_target(read_launch(store, info.job).checkpoints, info.directory, info.job)
+    return any(listing.complete and not listing.problem for listing in list_checkpoints(target))
 
 
 def _runs_here(info: JobInfo, worker: WorkerId, pid: int) -> bool:
