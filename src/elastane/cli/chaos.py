@@ -36,7 +36,7 @@ from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo
 from elastane.observe.drills import Drill, find_next_commit, find_workers_back, judge_drills
 from elastane.observe.events import Event, EventLog
-from elastane.observe.metrics import MetricsRecord, MetricsTail
+from elastane.observe.metrics import MetricsRecord, MetricsTail, read_metrics
 from elastane.store.base import Store
 
 LOOK_S = 0.05
@@ -86,6 +86,14 @@ class Session:
     def harmed(self) -> frozenset[WorkerId]:
         """Return all workers that were harmed so far."""
         return frozenset(drill.target.worker for drill in self.drills)
+
+    def read_curve(self) -> list[MetricsRecord]:
+        """Return the steps since a little before the first drill, as the log has them now.
+
+        A job that goes back to a checkpoint cuts the log, which whoever follows it does not see.
+        """
+        after_step = self.metrics[0].step - 1 if self.metrics else -1
+        return read_metrics(Path(self.info.directory), after_step)
 
     def is_over(self) -> bool:
         """Tell whether the job has shown what the last drill did to it."""
@@ -194,7 +202,7 @@ def chaos(
             out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
             with _interruptible(session):
                 run_drills(session, every_s, for_s)
-            report = judge_drills(session.drills, session.metrics, session.events)
+            report = judge_drills(session.drills, session.read_curve(), session.events)
         finally:
             session.close()
     data = summarise_report(info, number, session.harm, session.spared, report)

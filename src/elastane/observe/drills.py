@@ -185,7 +185,10 @@ def _judge(
 
 
 def _count_repeated(drill: Drill, metrics: Sequence[MetricsRecord], events: Sequence[Event]) -> int:
-    """Count the steps logged in an older generation than that in which the job went on with them."""
+    """Count the steps that were trained again: logged in an older generation than the one that went on."""
+    restored = next((e for e in events if e.kind == "restored"), None)
+    if restored is not None:  # the log was cut back to the checkpoint
+        return int(restored.fields.get("repeated") or 0)
     recovery = next((e for e in events if e.kind == "committed" and e.fields.get("mode") != "planned"), None)
     if recovery is None or recovery.fields.get("switch_step") is None or not drill.target.seated:
         return 0

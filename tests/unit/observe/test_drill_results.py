@@ -112,6 +112,13 @@ def test_one_repeated_step_is_no_harm_and_two_are(
     assert (result.steps_repeated, result.trouble) == (repeated, trouble)
 
 
+def test_a_job_that_went_back_to_a_checkpoint_says_how_many_steps_it_repeats() -> None:
+    result = judge(
+        METRICS, [EVENTS[0], event("restored", 102.7, generation=2, step=0, repeated=3), *EVENTS[2:]]
+    )
+    assert (result.steps_repeated, result.trouble) == (3, ("3 committed steps were trained again",))
+
+
 def test_another_worker_that_fails_meanwhile_is_harm() -> None:
     result = judge(METRICS, [event("worker_exited", 102.9, worker="w1", code=1, failure=True), *EVENTS])
     assert (result.also_lost, result.trouble) == (("w1",), ("w1 ended as well",))
