@@ -5,8 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,6 +22,8 @@ from elastane.model.records import JobInfo
 from elastane.observe.events import Event, read_events
 from elastane.store.open import open_store
 
+SIZE = ("--samples", "4011", "--epochs", "4")
+"""Flags of the script: some 800 steps, which it trains slowly until it is told to hurry."""
 COMMAND = (sys.executable, "-m", "elastane.cli.main")
 
 
@@ -32,11 +34,13 @@ class NodesJob:
     Attributes:
         store_url: where the nodes meet; the home's own store if none is given.
         prefixes: node -> what its commands begin with, to run in its part of the network.
+        reach: from where the store can be asked.
     """
 
     home: Path
     store_url: str = ""
     prefixes: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    reach: Callable[[], AbstractContextManager[None]] = nullcontext
     commands: dict[str, "subprocess.Popen[str]"] = field(default_factory=dict)
     _info: JobInfo | None = None
 
@@ -52,8 +56,9 @@ class NodesJob:
 
     def ask(self, *arguments: str) -> str:
         """Run a command that asks for something; return what it printed."""
+        prefix = next(iter(self.prefixes.values()), ())
         done = subprocess.run(
-            [*COMMAND, *arguments, *self._place()],
+            [*prefix, *COMMAND, *arguments, *self._place()],
             capture_output=True,
             text=True,
             timeout=DEADLINE_S,
@@ -97,7 +102,7 @@ class NodesJob:
     def _find_jobs(self) -> Sequence[JobInfo]:
         if not self.store_url and not (self.home / "store.db").exists():
             return ()
-        with open_store(self._url) as store:
+        with self.reach(), open_store(self._url) as store:
             return list_jobs(store)
 
     @property
@@ -105,7 +110,7 @@ class NodesJob:
         return self.store_url or f"sqlite://{self.home}/store.db"
 
     def view(self) -> JobView:
-        with open_store(self._url) as store:
+        with self.reach(), open_store(self._url) as store:
             return read_picture(store, self.info.job).view
 
     def events(self, kind: str, **fields: object) -> list[Event]:
@@ -150,7 +155,7 @@ class NodesJob:
         for process in psutil.process_iter():
             try:
                 words = " ".join(process.cmdline()) + " ".join(process.environ().values())
-                if process.pid != os.getpid() and str(self.home.parent) in words:
+                if process.pid != os.getpid() and str(self.home) in words:
                     found.append(process)
             except psutil.Error:
                 continue

@@ -7,18 +7,15 @@ from pathlib import Path
 import psutil
 import pytest
 from agent_world import is_gone, wait_for
-from elastic_world import run_alone
-from nodes_world import kill, serving
+from elastic_world import Outcome
+from nodes_world import SIZE, kill, serving
 
 pytestmark = pytest.mark.process
 
-SIZE = ("--epochs", "3")
 
-
-def test_workers_train_on_without_their_agent_and_the_next_one_replaces_who_dies(tmp_path: Path) -> None:
-    expected = run_alone(tmp_path / "alone", *SIZE)
-    marks = tmp_path / "marks"
-    marks.mkdir()
+def test_workers_train_on_without_their_agent_and_the_next_one_replaces_who_dies(
+    tmp_path: Path, marks: Path, undisturbed: Outcome
+) -> None:
     with serving(tmp_path) as job:
         job.run("--workers", "2", script=(*SIZE, "--marks", str(marks)))
         workers = job.settle("a", "a")
@@ -40,15 +37,14 @@ def test_workers_train_on_without_their_agent_and_the_next_one_replaces_who_dies
         assert (exited.fields["code"], exited.fields["fault"]) == (None, "machine")
         assert "no agent watched it" in str(exited.fields["meaning"])
         job.settle("a", "a")
-        assert job.finish(marks) == expected
+        assert job.finish(marks) == undisturbed
         assert job.last_word()["phase"] == "finished"
         assert [e.fields["code"] for e in job.events("agent_died")] == [-signal.SIGKILL]
 
 
-def test_a_worker_that_died_while_there_was_no_agent_is_found_and_replaced(tmp_path: Path) -> None:
-    expected = run_alone(tmp_path / "alone", *SIZE)
-    marks = tmp_path / "marks"
-    marks.mkdir()
+def test_a_worker_that_died_while_there_was_no_agent_is_found_and_replaced(
+    tmp_path: Path, marks: Path, undisturbed: Outcome
+) -> None:
     with serving(tmp_path) as job:
         job.run("--workers", "2", script=(*SIZE, "--marks", str(marks)))
         first, second = sorted(job.settle("a", "a"))
@@ -60,12 +56,12 @@ def test_a_worker_that_died_while_there_was_no_agent_is_found_and_replaced(tmp_p
         assert exited.fields["code"] is None
         assert job.wait_event("worker_adopted").fields["worker"] == first
         job.settle("a", "a")
-        assert job.finish(marks) == expected
+        assert job.finish(marks) == undisturbed
 
 
-def test_an_agent_that_is_told_to_stop_after_its_predecessors_death_stops_gracefully(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    marks.mkdir()
+def test_an_agent_that_is_told_to_stop_after_its_predecessors_death_stops_gracefully(
+    tmp_path: Path, marks: Path
+) -> None:
     with serving(tmp_path) as job:
         job.run("--workers", "2", script=(*SIZE, "--marks", str(marks)))
         job.settle("a", "a")
@@ -75,9 +71,7 @@ def test_an_agent_that_is_told_to_stop_after_its_predecessors_death_stops_gracef
         assert job.last_word()["saved"] is not None
 
 
-def test_the_agent_of_a_killed_foreground_stops_the_job_and_saves_it(tmp_path: Path) -> None:
-    marks = tmp_path / "marks"
-    marks.mkdir()
+def test_the_agent_of_a_killed_foreground_stops_the_job_and_saves_it(tmp_path: Path, marks: Path) -> None:
     with serving(tmp_path) as job:
         job.run("--workers", "1", "--orphan-grace", "1", script=(*SIZE, "--marks", str(marks)))
         job.settle("a")
