@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from elastane.core.batching import CappedLocal, FixedGlobal
     from elastane.worker.job import Job
+    from elastane.worker.shards import shards
     from elastane.worker.standing import Left
 
-__all__ = ["CappedLocal", "FixedGlobal", "Job", "Left"]
+__all__ = ["CappedLocal", "FixedGlobal", "Job", "Left", "shards"]
 __version__ = "0.1.0"
 
 _HOMES = {
@@ -19,6 +20,7 @@ _HOMES = {
     "FixedGlobal": "elastane.core.batching",
     "Job": "elastane.worker.job",
     "Left": "elastane.worker.standing",
+    "shards": "elastane.worker.shards",
 }
 
 

@@ -13,6 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 SHORT = {
     "digits.py": ("--epochs", "2"),
     "language_model.py": ("--max-steps", "6", "--virtual-workers", "3"),
+    "sharded_text.py": ("--epochs", "1"),
     "mlp25m.py": ("--steps", "2", "--batch-size", "8"),
 }
 """Arguments with which each example is done in seconds."""

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -32,6 +33,7 @@ parser.add_argument("--plan", type=json.loads, default=[], help="numbers of work
 parser.add_argument("--deaths", type=json.loads, default=[], help="virtual workers whose owners die, in turn")
 parser.add_argument("--inventory", default="", help="file for what this process holds after each change")
 parser.add_argument("--joiner", default="", help="what a worker that joins does: crash, hang, slow, differ")
+parser.add_argument("--shards", type=int, default=0, help="read the data from so many shards")
 parser.add_argument("--marks", default="", help="folder: a file for each death, and `go` when to hurry")
 parser.add_argument("--pace", type=json.loads, default={}, help="seconds of a turn, by worker or `else`")
 options = parser.parse_args()
@@ -46,6 +48,12 @@ class Noisy(Dataset):
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         clean = torch.linspace(0, 1, 8).roll(index % 8) + index % 3
         return clean + 0.1 * torch.randn(8) + 0.01 * random.random(), index % 4
+
+
+def open_shard(number: int) -> Iterator[tuple[torch.Tensor, int]]:
+    """Give every so many-th sample, one after another."""
+    noisy = Noisy()
+    return (noisy[index] for index in range(number, options.samples, options.shards))
 
 
 control = running_control()
@@ -67,7 +75,8 @@ model = nn.Sequential(
     nn.Dropout(0.25),
     nn.Linear(options.width, 4),
 )
-loader = job.loader(Noisy(), batch_size=5, num_workers=options.num_workers)
+train_set = elastane.shards(range(options.shards), open=open_shard) if options.shards else Noisy()
+loader = job.loader(train_set, batch_size=5, num_workers=options.num_workers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=options.epochs * len(loader))
 model, optimizer, scheduler = job.prepare(model, optimizer, scheduler, clip_grad_norm=5.0)

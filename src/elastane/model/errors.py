@@ -41,6 +41,10 @@ class JobStateError(ElastaneError):
     """Report a request that the job cannot take in its present phase."""
 
 
+class ShardError(ElastaneError):
+    """Report a shard of the data that cannot be opened or has another length than when training began."""
+
+
 class StateFileError(ElastaneError):
     """Report a saved training state that is missing, damaged or of another job."""
 

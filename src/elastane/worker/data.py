@@ -73,7 +73,7 @@ def check_dataset(dataset: object) -> int:
         raise UnsupportedModelError(
             f"{name} is an IterableDataset: its samples have no positions, so they cannot be dealt exactly "
             "once to workers that come and go; wrap it in a data set with __len__ and __getitem__, for "
-            "example read it once into a list or into an index of file offsets"
+            "example read it once into a list or into an index of file offsets; for files: elastane.shards"
         )
     if not hasattr(dataset, "__getitem__"):
         raise ConfigError(f"{name} has no __getitem__; a data set gives sample i as dataset[i]")

@@ -18,8 +18,9 @@ from elastane.model.topology import VrankRange
 from elastane.worker.data import FeedSettings, FetchFailure, FetchRequest, check_dataset
 from elastane.worker.feed_plan import BatchKey, FeedPlan, Promise
 from elastane.worker.loading import RequestPipe, RequestSource
-from elastane.worker.permutation import EpochOrders
+from elastane.worker.permutation import EpochOrders, ShardOrders
 from elastane.worker.seeding import compute_batch_seed
+from elastane.worker.shards import ShardedData
 
 _OUTDATED = BatchKey(-1, -1, -1)
 """Stands in the place of batches under way that are cut as no step is any more: no plan wants it."""
@@ -76,7 +77,13 @@ class BatchFeeder:
             )
         self._order = order
         self._seed = seed
-        self._epoch_orders = EpochOrders(samples, seed, shuffle=settings.shuffle)
+        self._epoch_orders: EpochOrders | ShardOrders
+        if isinstance(dataset, ShardedData):
+            self._epoch_orders = ShardOrders(
+                dataset.lengths, seed, order.virtual_workers, shuffle=settings.shuffle
+            )
+        else:
+            self._epoch_orders = EpochOrders(samples, seed, shuffle=settings.shuffle)
         self._pipe = open_pipe(dataset, settings, self._next_request)
         self._plan = FeedPlan(order=order, position=BatchKey(0, 0, 0), vranks=VrankRange(0, 0))
         self._upcoming: Iterator[BatchKey] = self._plan.keys()

@@ -27,6 +27,7 @@ from elastane.worker.feeder import BatchFeeder
 from elastane.worker.network import torch_device
 from elastane.worker.seeding import seed_init
 from elastane.worker.session import Session, SoloSession
+from elastane.worker.shards import ShardCatalogue, ShardedData
 from elastane.worker.signature import check_supported
 from elastane.worker.state import JobState, Stateful
 from elastane.worker.trainer import Trainer
@@ -101,6 +102,7 @@ class Job:
         self._trainer = Trainer(seed, most, session, self.device, self._batching)
         self._update: Update | None = None
         self._eval_loader: EvalLoader | None = None
+        self._catalogue: ShardCatalogue | None = None
 
     # --- set-up -------------------------------------------------------------------------------------
 
@@ -139,6 +141,8 @@ class Job:
         state = JobState(device=self.device, models=[model], optimizers=optimizers, schedulers=schedulers)
         if grad_scaler is not None:
             state.register("elastane.grad_scaler", grad_scaler)
+        if self._catalogue is not None:
+            state.register("elastane.shards", self._catalogue)
         check_supported(state, self._trainer.virtual_workers)
         self._update = Update(
             model,
@@ -163,7 +167,7 @@ class Job:
         """Return the loader of the training data.
 
         Args:
-            dataset: map-style data set, not a DataLoader.
+            dataset: map-style data set, or `elastane.shards`; not a DataLoader.
             batch_size: samples per virtual worker and step, as in DDP; not under a batch policy.
             shuffle: a new order each epoch, DistributedSampler's.
             tail: what happens to samples that do not fill the last step: "exact" trains each once and weights
@@ -178,10 +182,22 @@ class Job:
             UnsupportedModelError: an iterable-style data set.
         """
         order = self._cut(check_dataset(dataset), batch_size, _tail(tail))
+        if isinstance(dataset, ShardedData):
+            self._keep_shards(dataset)
         feed = _feed_settings(shuffle, settings)
         self._trainer.course.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
         policy = self._batching.policy if self._batching is not None else None
         return TrainingLoader(self._trainer, order, policy)
+
+    def _keep_shards(self, data: ShardedData) -> None:
+        if self._batching is not None:
+            raise ConfigError(
+                "elastane.shards needs virtual workers: under a batch policy their number changes, and "
+                "with it who is to read which shard; use Job(virtual_workers=N), or a map-style data set"
+            )
+        self._catalogue = ShardCatalogue(data)
+        if self._update is not None:
+            self._trainer.state.register("elastane.shards", self._catalogue)
 
     def _cut(self, samples: int, batch_size: int | None, tail: Tail) -> DataOrder:
         if self._batching is None:

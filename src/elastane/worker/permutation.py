@@ -1,13 +1,18 @@
 """The order of the samples of an epoch: torch's DistributedSampler's, a function of (seed, epoch) alone.
 
-Which positions of it a virtual worker takes is the arithmetic of `core.data_order`.
+Which positions of it a virtual worker takes is the arithmetic of `core.data_order`. Of data in shards the
+shards are shuffled, not the samples: `core.shard_order`.
 """
 
 from collections import OrderedDict
+from collections.abc import Sequence
+from itertools import accumulate
 
 import numpy as np
 import numpy.typing as npt
 import torch
+
+from elastane.core.shard_order import ShardOrder, lay_out
 
 _EPOCHS_KEPT = 2  # prefetching runs over an epoch's border: the present epoch's order and the next one's
 
@@ -46,3 +51,34 @@ class EpochOrders:
                 self._orders.popitem(last=False)
         self._orders.move_to_end(epoch)
         return order
+
+
+class ShardOrders:
+    """Give the samples at positions of the orders of epochs, as `EpochOrders` does, for data in shards."""
+
+    def __init__(self, lengths: Sequence[int], seed: int, virtual_workers: int, *, shuffle: bool) -> None:
+        self._lengths = tuple(lengths)
+        self._starts = [0, *accumulate(lengths)]
+        self._seed = seed
+        self._virtual_workers = virtual_workers
+        self._shuffle = shuffle
+        self._orders: OrderedDict[int, tuple[list[int], ShardOrder]] = OrderedDict()
+
+    def indices(self, epoch: int, positions: range) -> list[int]:
+        """Return the numbers of the samples at `positions` of `epoch`'s order, which then begins anew."""
+        numbers, order = self._order(epoch)
+        samples = order.ends[-1]
+        found = (order.locate(position % samples) for position in positions)
+        return [self._starts[numbers[place]] + offset for place, offset in found]
+
+    def _order(self, epoch: int) -> tuple[list[int], ShardOrder]:
+        if epoch not in self._orders:
+            count = len(self._lengths)
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            numbers = (
+                torch.randperm(count, generator=generator).tolist() if self._shuffle else list(range(count))
+            )
+            self._orders[epoch] = numbers, lay_out(self._lengths, numbers, self._virtual_workers)
+            while len(self._orders) > _EPOCHS_KEPT:
+                self._orders.popitem(last=False)
+        return self._orders[epoch]

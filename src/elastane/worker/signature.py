@@ -14,7 +14,8 @@ from elastane.model.errors import ModelMismatchError, UnsupportedModelError
 from elastane.model.records import ModelSignature
 from elastane.worker.layout import check_plain_tensor, memory_order
 from elastane.worker.parts import capture_model, describe_kind
-from elastane.worker.state import JobState
+from elastane.worker.shards import ShardCatalogue
+from elastane.worker.state import JobState, Stateful
 
 
 def compute_signature(state: JobState, virtual_workers: int, batch: str = "") -> ModelSignature:
@@ -32,7 +33,7 @@ def compute_signature(state: JobState, virtual_workers: int, batch: str = "") ->
     for label, optimizer in state.named_optimizers().items():
         group_sizes = ", ".join(str(len(group["params"])) for group in optimizer.param_groups)
         entries.append((label, f"{type(optimizer).__name__} with groups of {group_sizes} parameters"))
-    entries += [(label, type(obj).__name__) for label, obj in state.named_stateful().items()]
+    entries += [(label, _describe_object(obj)) for label, obj in state.named_stateful().items()]
     return ModelSignature(virtual_workers=virtual_workers, batch=batch, entries=tuple(entries))
 
 
@@ -43,6 +44,10 @@ def _describe_tensors(prefix: str, captured: Mapping[str, Any]) -> list[tuple[st
         for name, tensor in captured["buffers"].items()
     ]
     return parameters + buffers
+
+
+def _describe_object(obj: Stateful) -> str:
+    return obj.text if isinstance(obj, ShardCatalogue) else type(obj).__name__
 
 
 def _describe(tensor: Tensor) -> str:

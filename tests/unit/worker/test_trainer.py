@@ -260,7 +260,7 @@ def test_hooks_run_once_per_step_after_the_update() -> None:
 
 
 def test_the_package_exports_what_a_script_needs() -> None:
-    assert sorted(elastane.__all__) == ["CappedLocal", "FixedGlobal", "Job", "Left"]
+    assert sorted(elastane.__all__) == ["CappedLocal", "FixedGlobal", "Job", "Left", "shards"]
     with pytest.raises(AttributeError, match="no attribute 'Jobb'"):
         _ = elastane.Jobb
 
