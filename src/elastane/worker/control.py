@@ -325,14 +325,16 @@ class Control:
             )
 
     def _stop_if_orphaned(self, store: Store) -> None:
-        """Stop the job, and save its state, if no agent has come back: nobody would ever end its workers."""
+        """Stop the job, and save its state, if no agent has come back on any node: nobody looks after it.
+
+        While one lives elsewhere, workers whose own agent is gone train on; at the job's end they end by
+        themselves.
+        """
         now_s = time.monotonic()
-        if self.context.node in self.view.agents or self.view.status.phase.ended or self.view.spec.stop:
+        if self.view.agents or self.view.status.phase.ended or self.view.spec.stop:
             self._agent_seen_s = now_s
         elif now_s - self._agent_seen_s > self.context.orphan_grace_s:
-            self._tell(
-                "orphaned", reason=f"no agent on {self.context.node} for {self.context.orphan_grace_s:g} s"
-            )
+            self._tell("orphaned", reason=f"no agent on any node for {self.context.orphan_grace_s:g} s")
             with suppress(JobStateError):  # it ended at this moment
                 request_stop(store, self.context.job)
             self._agent_seen_s = now_s

@@ -10,13 +10,15 @@ import pytest
 
 from elastane.core.gate import ProposalId
 from elastane.core.member import Candidate, LinkPhase, OfferPromise, Quit
+from elastane.core.view import encode
 from elastane.jobs.registry import NewJob, create_job
+from elastane.jobs.requests import read_picture
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
-from elastane.model.records import Spec
+from elastane.model.records import AgentRecord, JobKeys, Spec
 from elastane.model.topology import Member, Mode, Topology, VrankRange
 from elastane.observe.events import EventLog
-from elastane.store.base import Store
+from elastane.store.base import DeleteKey, Put, Store
 from elastane.store.open import open_store
 from elastane.worker import standing as standing_module
 from elastane.worker.context import WorkerContext
@@ -130,3 +132,23 @@ def test_an_order_to_quit_is_news_once(control: Control) -> None:
     with control.standing.changed:
         assert stance.tell_to_quit(Quit("enough"), now_s=time.monotonic())
         assert not stance.tell_to_quit(Quit("once more"), now_s=time.monotonic())
+
+
+def test_a_job_is_stopped_only_when_no_node_has_an_agent_any_more(control: Control) -> None:
+    keys = JobKeys(control.context.job)
+    other = AgentRecord(node=NodeId("m"), pid=1, devices=())
+
+    def is_stopped_after_long_absence(*, of_all: bool) -> bool:
+        """Let the worker's last agent have been seen long ago; return whether the job is to stop then."""
+        put = Put(key=keys.agent(other.node), value=encode(other))
+        control.call(lambda store: store.transact(deletes=[DeleteKey(key=put.key)] if of_all else []))
+        control.call(lambda store: store.transact(puts=[] if of_all else [put]))
+        deadline_s = time.monotonic() + PATIENCE_S
+        while bool(control.view.agents) is of_all and time.monotonic() < deadline_s:
+            control.call(lambda store: None)
+        control.call(lambda store: setattr(control, "_agent_seen_s", float("-inf")))
+        control.call(lambda store: None)  # answered in the next turn
+        return control.call(lambda store: read_picture(store, control.context.job).view.spec.stop)
+
+    assert not is_stopped_after_long_absence(of_all=False)
+    assert is_stopped_after_long_absence(of_all=True)
