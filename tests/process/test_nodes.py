@@ -47,7 +47,7 @@ def kill_node(job: NodesJob, node: str) -> None:
     job.commands.pop(node).wait()
 
 
-def test_a_job_trains_on_two_nodes_is_scaled_and_survives_the_loss_of_either(
+def test_a_job_trains_on_two_nodes_is_scaled_and_survives_the_loss_of_one(
     tmp_path: Path, marks: Path, undisturbed: Outcome
 ) -> None:
     with cluster(tmp_path, "a", "b", "c") as (_, job):
