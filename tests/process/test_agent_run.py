@@ -116,6 +116,7 @@ def test_the_agents_records_go_with_it_and_free_the_jobs_name(begin: Begin) -> N
         keys = JobKeys(world.info.job)
         assert left == {
             keys.info,
+            keys.launch,
             keys.spec,
             keys.status,
             keys.exit(WorkerId("w1")),
