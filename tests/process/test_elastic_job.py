@@ -113,7 +113,7 @@ def test_the_leader_can_be_sent_away(tmp_path: Path) -> None:
     with nothing_left_behind():
         job, expected = begin_patient_job(tmp_path, workers=3)
         job.wait_event("joined", count=3)
-        leader = job.wait_event("leader").fields["worker"]
+        leader = job.wait_event("leader").source
         request_leave(job.store, job.info.job, leader)
         job.wait_event("left", worker=leader)
         job.wait_event("leader", count=2)
