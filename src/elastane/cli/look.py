@@ -65,10 +65,14 @@ def events(
     with desk.open() as store:
         info = find_job(store, job)
         tail = EventTail(Path(info.directory))
+        kinds: set[str] = set()
         for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
             for event in tail.poll():
+                kinds.add(event.kind)
                 if not kind or event.kind in kind:
                     out.stream(summarise(event), describe_line(event), EVENT_STYLES.get(event.kind, ""))
+    if unseen := sorted(set(kind or ()) - kinds):
+        out.remark(f"no event of kind {', '.join(unseen)}; there are: {', '.join(sorted(kinds)) or 'none'}")
     return Exit.DONE
 
 

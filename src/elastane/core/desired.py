@@ -101,7 +101,9 @@ def find_trouble(view: JobView, current: Topology) -> str:
     needed = [m.worker for m in current.members] if view.settled else current.peers
     lost = [w for w in needed if not view.alive(w)]
     if lost:
-        return f"lost {', '.join(_obituary(view, w) for w in lost)}"
+        left = [w for w in lost if w in current.leaving and w in view.exits and view.exits[w].code == 0]
+        named = [w for w in lost if w not in left] or lost  # who was asked to go and went is no loss
+        return f"lost {', '.join(_obituary(view, w) for w in named)}"
     cut_off = [w for w in current.peers if view.alive(w) and view.members[w].broken >= current.generation]
     return f"{', '.join(cut_off)} lost contact with a peer" if cut_off else ""
 

@@ -216,7 +216,9 @@ def _rest_until_s(sight: Sight) -> float:
 def may_lead(view: JobView, worker: WorkerId) -> bool:
     """Tell whether `worker` may stand for election: members first, others only if no member is left."""
     record = view.members.get(worker)
-    if record is None or not view.alive(worker) or record.phase is WorkerPhase.PREPARING:
+    if view.status.phase.ended or record is None or not view.alive(worker):
+        return False
+    if record.phase is WorkerPhase.PREPARING:
         return False
     if view.current is None:
         return True

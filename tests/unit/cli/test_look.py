@@ -132,6 +132,13 @@ def test_events_are_printed_one_a_line(world: World) -> None:
     )
 
 
+def test_a_kind_of_event_that_never_came_is_told_with_those_that_did(world: World) -> None:
+    world.train()
+    result = world.elastane("events", "digits", "--kind", "jonied", "--kind", "joined")
+    assert result.out == "00:16:40.5  aaaa          bbbb joined at step 30, 750 ms after the request\n"
+    assert result.err == "no event of kind jonied; there are: joined, switched\n"
+
+
 def test_a_line_of_events_that_cannot_be_read_is_left_out(world: World) -> None:
     info = world.train()
     with open(f"{info.directory}/events.jsonl", "ab") as file:

@@ -111,6 +111,13 @@ def test_leavers_go_on_where_no_member_is_left() -> None:
     assert plan_change(picture) == change(Mode.RECOVERY, "b", reason="lost a (killed by signal 9)")
 
 
+def test_a_leaver_that_went_as_asked_is_not_told_among_the_lost() -> None:
+    current = topology("a", generation=2, leaving=(B,))
+    picture = view(current=current, exits={**exited("a"), **exited("b", 0)}, stop=True)
+    lost = "lost a (killed by signal 9)"
+    assert plan_change(picture) == f"{lost}, and no worker that holds the job's state is left"
+
+
 def lost_job(*records: MemberRecord, **more: Any) -> JobView:
     """Return a picture of a job whose two members were killed."""
     return view(*records, current=AB, exits={**exited("a"), **exited("b")}, **more)

@@ -485,6 +485,7 @@ def test_the_switch_step_leaves_the_allowance(
         (view(record("a", TRAINING), record("b"), current=AB), True),
         (view(record("a", READY), record("b"), current=topology("b")), False),
         (view(record("a", READY), current=topology("b")), True),
+        (view(record("a"), current=AB, status=JobStatus(phase=JobPhase.FINISHED)), False),
     ],
 )
 def test_members_may_lead_and_others_where_no_member_lives(picture: JobView, may: bool) -> None:
