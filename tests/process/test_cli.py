@@ -210,7 +210,7 @@ def test_a_stopped_job_is_resumed_under_its_id_and_misses_no_step(shop: Shop) ->
 
 def test_one_interrupt_saves_the_state_and_says_how_to_go_on(shop: Shop) -> None:
     process = subprocess.Popen(
-        shop.command("run", str(shop.script), "--plain", "--", str(EPOCHS)),
+        shop.command("run", str(shop.script), "--plain", "--", str(100 * EPOCHS)),
         env=shop.environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
@@ -230,7 +230,7 @@ def test_one_interrupt_saves_the_state_and_says_how_to_go_on(shop: Shop) -> None
 
 
 def test_two_interrupts_end_the_job_at_once(shop: Shop) -> None:
-    run = shop.start("run", str(shop.script), "--workers", "2", "--json", "--", str(EPOCHS))
+    run = shop.start("run", str(shop.script), "--workers", "2", "--json", "--", str(100 * EPOCHS))
     shop.wait_for_steps(run)
     run.process.send_signal(signal.SIGTERM)
     run.process.send_signal(signal.SIGINT)
@@ -240,7 +240,7 @@ def test_two_interrupts_end_the_job_at_once(shop: Shop) -> None:
 
 
 def test_stop_now_ends_a_job_of_another_terminal(shop: Shop) -> None:
-    run = shop.start("run", str(shop.script), "--json", "--", str(EPOCHS))
+    run = shop.start("run", str(shop.script), "--json", "--", str(100 * EPOCHS))
     shop.wait_for_steps(run)
     result = shop.ask("stop", "train", "--now")
     assert (result["done"], result["phase"]) == (True, "stopped")

@@ -3,7 +3,7 @@
 Theory of operation. One loop, one thread: take what the launcher tells, write exit notices, read the whole
 job, let `plan_staffing` compare, do what it says, sleep until something happens. Nothing is remembered
 between turns but what only this node can know (its processes, and when it saw what). A second thread
-(`Presence`) watches the store and keeps the agent's record alive. Decisions are in `core/staffing.py`.
+(`Presence`) watches the store and keeps the agent's record alive. Decisions are in `core/staffing/`.
 """
 
 import logging
@@ -198,7 +198,10 @@ class Agent:
             shift.bulletin.withdraw_roster()
             shift.log("agent_ended", phase=status.phase.value, message=status.message)
             return wake_at_s, status
-        return min(wake_at_s, self._stop_deadline_s or wake_at_s), None
+        deadline_s = self._stop_deadline_s
+        if deadline_s is None or deadline_s <= time.monotonic():  # one that has passed wakes nobody again
+            return wake_at_s, None
+        return min(wake_at_s, deadline_s), None
 
     def _stop_if_alone(self, shift: Shift) -> None:
         """Ask for a graceful stop when the foreground has been gone for long: nobody sees or ends the job."""
