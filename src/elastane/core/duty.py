@@ -286,9 +286,10 @@ class Duty(Generic[TieT]):
     def _notice_silence(self, view: JobView, now_s: float) -> tuple[GaveUp, ...]:
         """Give the generation up if all peers wait for each other for too long: the link is cut."""
         stance = self.stance
-        waits = stance.doing.activity
+        doing = stance.doing  # once: the training thread may go on to something else at any moment
         seen = view.members.get(self._me)
-        if seen is None or seen.activity != waits or stance.gate.halted or not is_silent(view, self._me):
+        told = seen is not None and seen.activity == doing.activity
+        if not told or stance.gate.halted or not is_silent(view, self._me):
             self._all_wait = None
             return ()
         assert view.current is not None, "nobody has peers before the first generation"
@@ -296,7 +297,7 @@ class Duty(Generic[TieT]):
         if self._all_wait is None or self._all_wait[0] != progress:
             self._all_wait = (progress, now_s)
         silent_s = now_s - self._all_wait[1]
-        if silent_s < stance.doing.patience_s:
+        if silent_s < doing.patience_s:
             return ()
         why = f"all wait for each other, and nothing has come for {silent_s:.0f} s: the link is cut"
         return (GaveUp(stance.give_up(stance.gate.newest_generation, why), why),)
