@@ -2,12 +2,15 @@
 
 from typing import Annotated
 
+import msgspec
 import typer
 
+from elastane.agent.folder import check_script_here, open_folder
 from elastane.agent.serve import Order, serve
 from elastane.cli.exits import Exit
 from elastane.cli.home import make_home
 from elastane.cli.options import Desk, NodeFlags
+from elastane.cli.serve import shown
 from elastane.jobs.registry import find_job, list_jobs
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobNotFoundError
@@ -36,7 +39,11 @@ def serve_node(*, job: JobOption = None, here: NodeFlags, desk: Desk) -> int:
         address=here.address,
     )
     out.remark(f"serving job {info.job} ({info.name}) as node {order.node}")
-    status = serve(order)
+    check_script_here(info)
+    # Its folder as this machine sees it: what happens here is told, and of the rest what the store knows.
+    here_seen = msgspec.structs.replace(info, directory=str(open_folder(info, where.path)))
+    with shown(where, here_seen, out, plain=True):
+        status = serve(order)
     data = {"job": info.job, "node": order.node, "phase": status.phase, "message": status.message}
     out.show(data, f"job {info.job}: {status.phase.value}{f' ({status.message})' if status.message else ''}")
     return Exit.FAILED if status.phase is JobPhase.FAILED else Exit.DONE

@@ -47,7 +47,10 @@ def checkpoints(
     verify: Annotated[bool, typer.Option("--verify", help="Read all files and check their sums.")] = False,
     desk: Desk,
 ) -> int:
-    """List the checkpoints of a job, the newest first. With --verify exit code 1 means a damaged one."""
+    """List the checkpoints of a job, the newest first.
+
+    With --verify exit code 1 means a damaged one, or none at all that could be loaded.
+    """
     with desk.open() as store:
         info = find_job(store, job)
         plan = read_launch(store, info.job).checkpoints
@@ -56,7 +59,9 @@ def checkpoints(
     data = {"job": info.job, "place": target.url, "checkpoints": rows}
     cells = [(row.step, row.age_s, row.bytes, row.workers, describe_row(row), row.valid) for row in rows]
     desk.output().show(data, render_checkpoints(target.url, cells))
-    return Exit.FAILED if any(row.verified and not row.valid for row in rows) else Exit.DONE
+    damaged = any(row.verified and not row.valid for row in rows)
+    lost = verify and not any(row.valid for row in rows)
+    return Exit.FAILED if damaged or lost else Exit.DONE
 
 
 def make_row(target: Target, listing: Listing, now_s: float, *, verify: bool) -> CheckpointRow:

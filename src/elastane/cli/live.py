@@ -4,6 +4,7 @@ Both look at the job through `JobWatch` and never touch it. `Live.update` is cal
 whoever waits for the job.
 """
 
+import math
 from typing import Protocol
 
 from rich.console import Console
@@ -13,7 +14,7 @@ from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, format_rates, format_values, render_live
 from elastane.cli.wording import describe_line, format_count
 from elastane.model.ids import WorkerId
-from elastane.observe.events import summarise
+from elastane.observe.events import Event, summarise
 from elastane.observe.snapshot import JobSnapshot
 
 EVENT_LINES = 8
@@ -22,6 +23,8 @@ HEAD_LINES = 8
 """Lines of the live view above the workers, with some room for what is changing."""
 PROGRESS_INTERVAL_S = 10.0
 """Time between two lines of progress where there is no live view."""
+CHECKPOINT_INTERVAL_S = 10.0
+"""Likewise between two lines about checkpoints that went well: a job may take one every second."""
 
 
 class View(Protocol):
@@ -77,7 +80,7 @@ class TerminalView:
 class LineView:
     """Write one line for each event, and one of progress now and then; JSON if asked for."""
 
-    __slots__ = ("_out", "_progress_at_s", "_said", "_shown")
+    __slots__ = ("_checkpoint_at_s", "_out", "_progress_at_s", "_said", "_shown")
 
     def __init__(self, out: Output, skip_events: int = 0) -> None:
         """Write to `out`, leaving out the job's first `skip_events` events (of a run before)."""
@@ -85,10 +88,13 @@ class LineView:
         self._said = ""
         self._shown = skip_events
         self._progress_at_s: float | None = None
+        self._checkpoint_at_s = -math.inf
 
     def update(self, snapshot: JobSnapshot, now_s: float) -> None:
         """Write what is new."""
         for event in snapshot.events[self._shown :]:
+            if not self._out.as_json and self._is_routine(event):
+                continue
             self._out.stream(summarise(event), describe_line(event), EVENT_STYLES.get(event.kind, ""))
         self._shown = len(snapshot.events)
         if self._progress_at_s is None:
@@ -109,6 +115,17 @@ class LineView:
 
     def close(self) -> None:
         """Do nothing: lines stand as they are."""
+
+    def _is_routine(self, event: Event) -> bool:
+        """Say whether people need not see this: a checkpoint that goes as those before. Programs see all."""
+        if event.kind == "checkpoint_begun":
+            return True
+        if event.kind != "checkpoint_saved":
+            return False
+        early = event.at_s < self._checkpoint_at_s + CHECKPOINT_INTERVAL_S
+        if not early:
+            self._checkpoint_at_s = event.at_s
+        return early
 
     def _write_progress(self, snapshot: JobSnapshot) -> None:
         data = {

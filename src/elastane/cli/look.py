@@ -13,7 +13,7 @@ from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, render_job, render_jobs
 from elastane.cli.watch import EventTail, JobWatch, look_at_all
 from elastane.cli.wording import describe_line
-from elastane.jobs.registry import find_job
+from elastane.jobs.registry import find_job, list_namesakes
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import JobId
@@ -44,9 +44,16 @@ def ps(*, desk: Desk) -> int:
 
 def show(job: JobArgument, *, desk: Desk) -> int:
     """Show one job: its workers and what each runs, what is changing and why, what changes cost."""
+    out = desk.output()
     with desk.open() as store:
-        snapshot = JobWatch(store, find_job(store, job)).look()
-    desk.output().show(summarise_snapshot(snapshot), render_job(snapshot))
+        info = find_job(store, job)
+        snapshot = JobWatch(store, info).look()
+        others = list_namesakes(store, info) if job == info.name else ()
+        phases = [read_picture(store, other.job).view.status.phase.value for other in others]
+    out.show(summarise_snapshot(snapshot), render_job(snapshot))
+    if others:
+        listed = ", ".join(f"{other.job} ({phase})" for other, phase in zip(others, phases, strict=True))
+        out.remark(f"also called {info.name}, to be named by their ids: {listed}")
     return Exit.DONE
 
 

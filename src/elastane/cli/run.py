@@ -20,7 +20,7 @@ from elastane.cli.script import check_script, make_name
 from elastane.cli.serve import serve_job
 from elastane.jobs.registry import NewJob, create_job, find_job, name_key, read_launch, reopen_job
 from elastane.jobs.requests import JobPicture, check_wanted, read_picture
-from elastane.model.errors import ConfigError, JobStateError, StateFileError
+from elastane.model.errors import ConfigError, JobStateError
 from elastane.model.records import CheckpointPlan, JobInfo, Spec
 from elastane.store.base import Store
 from elastane.store.lease_limits import check_lease_ttl
@@ -126,12 +126,13 @@ def find_saved_state(info: JobInfo, plan: CheckpointPlan) -> Manifest:
     """Return the newest checkpoint that looks whole; the workers check its sums.
 
     Raises:
-        StateFileError: there is none.
+        JobStateError: there is none.
+        OSError: the place where they lie cannot be read.
     """
     target = open_job_target(plan, info.directory, info.job)
     newest = find_newest(target, info.job)
     if newest is None:
-        raise StateFileError(
+        raise JobStateError(
             f"job {info.job} has saved no state in {target.url}: it ended before its first checkpoint, and "
             "not by a graceful stop (one Ctrl-C, or `elastane stop`); start the script again with "
             "`elastane run`"

@@ -8,6 +8,8 @@ looks, with a store handle of its own; if it fails the job goes on unseen.
 import logging
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from elastane.agent.serve import Order
@@ -51,16 +53,27 @@ def serve_job(home: Home, info: JobInfo, stage: Stage, out: Output) -> JobSnapsh
             address=stage.address,
         )
         runner = Supervisor(order, Path(info.directory))
+    with shown(home, info, out, plain=stage.plain):
+        runner.run()
     with open_store(home.store_url) as store:
-        watch = JobWatch(store, info)
-        earlier_events = len(watch.look().events)
-        show = ViewThread(home, info, open_view(out, plain=stage.plain, skip_events=earlier_events))
-        show.start()
-        try:
-            runner.run()
-        finally:
-            show.finish()
-        return watch.look()
+        return JobWatch(store, info).look()
+
+
+@contextmanager
+def shown(home: Home, info: JobInfo, out: Output, *, plain: bool) -> Iterator[None]:
+    """Show the job while the body runs: what happens from now on in the folder that `info` names.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with open_store(home.store_url) as store:
+        earlier_events = len(JobWatch(store, info).look().events)
+    show = ViewThread(home, info, open_view(out, plain=plain, skip_events=earlier_events))
+    show.start()
+    try:
+        yield
+    finally:
+        show.finish()
 
 
 class ViewThread(threading.Thread):

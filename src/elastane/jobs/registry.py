@@ -179,14 +179,19 @@ def list_jobs(store: Store) -> tuple[JobInfo, ...]:
 
 
 def find_job(store: Store, text: str) -> JobInfo:
-    """Return the job with this id, this name (the newest of them) or the only one whose id begins so.
+    """Return the job with this id, this name or the only one whose id begins so.
+
+    Of several with one name it is the one that lives, else the newest.
 
     Raises:
         JobNotFoundError: none or several fit; the message says which exist.
     """
     jobs = list_jobs(store)
+    holder = store.get(name_key(text))
+    living = holder.value.decode() if holder is not None else None
     for exact in (
         [info for info in jobs if info.job == text],
+        [info for info in jobs if info.name == text and info.job == living],
         [info for info in jobs if info.name == text],
     ):
         if exact:
@@ -199,6 +204,11 @@ def find_job(store: Store, text: str) -> JobInfo:
         raise JobNotFoundError(f"{text!r} fits {len(begun)} jobs: {listed}; write more of the id")
     newest = ", ".join(f"{info.job} ({info.name})" for info in jobs[-5:]) or "none"
     raise JobNotFoundError(f"no job has the id or name {text!r}; newest jobs: {newest}")
+
+
+def list_namesakes(store: Store, info: JobInfo) -> tuple[JobInfo, ...]:
+    """Return the other jobs with the name of this one, the oldest first."""
+    return tuple(other for other in list_jobs(store) if other.name == info.name and other.job != info.job)
 
 
 def job_folder(home: Path, job: JobId) -> Path:

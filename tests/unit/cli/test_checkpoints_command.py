@@ -48,6 +48,11 @@ def test_a_job_without_checkpoints_says_so(world: World) -> None:
     )
 
 
+def test_verifying_none_is_no_success(world: World) -> None:
+    world.create("train")
+    assert world.elastane("checkpoints", "train", "--verify").code == 1
+
+
 def test_checkpoints_are_listed_and_verified(world: World) -> None:
     info = world.create("train")
     save(info, 100)
@@ -77,9 +82,10 @@ def test_a_damaged_one_is_found_by_its_sums_only(world: World) -> None:
 
 def test_one_that_was_not_finished_is_no_fault(world: World) -> None:
     info = world.create("train")
+    save(info, 50)
     (save(info, 100) / "manifest.json").unlink()
     result = world.elastane("checkpoints", "train", "--verify", "--json")
-    (row,) = result.json["checkpoints"]
+    row, _ = result.json["checkpoints"]
     assert (result.code, row["valid"], row["problem"], row["age_s"]) == (
         0,
         False,

@@ -192,6 +192,32 @@ def test_progress_reads_as_one_line(capsys: pytest.CaptureFixture[str]) -> None:
     )
 
 
+def checkpoint_events(*moments_s: float) -> tuple[Event, ...]:
+    return tuple(
+        event(kind, at_s, step=int(at_s), bytes=1000, workers=1, seconds=0.1, stop_s=0.001)
+        for at_s in moments_s
+        for kind in ("checkpoint_begun", "checkpoint_saved")
+    )
+
+
+def test_of_frequent_checkpoints_people_see_one_in_ten_seconds(capsys: pytest.CaptureFixture[str]) -> None:
+    frequent = checkpoint_events(1.0, 2.0, 10.9, 11.0, 12.0)
+    skipped = event("checkpoint_skipped", 12.5, step=12, reason="the one before is not done")
+    LineView(Output(as_json=False)).update(replace(SNAPSHOT, events=(*frequent, skipped)), 0.0)
+    shown = [line.split("  ", 2)[2].split(":")[0].strip() for line in capsys.readouterr().out.splitlines()]
+    assert shown == [
+        "checkpoint of step 1 saved",
+        "checkpoint of step 11 saved",
+        "no checkpoint at step 12",
+    ]
+
+
+def test_programs_see_every_checkpoint(capsys: pytest.CaptureFixture[str]) -> None:
+    LineView(Output(as_json=True)).update(replace(SNAPSHOT, events=checkpoint_events(1.0, 2.0)), 0.0)
+    kinds = [json.loads(line)["kind"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds == ["checkpoint_begun", "checkpoint_saved"] * 2
+
+
 def test_what_is_said_again_and_again_is_written_once(capsys: pytest.CaptureFixture[str]) -> None:
     view = LineView(Output(as_json=False))
     for text in ("stopping", "stopping", "", "stopping"):

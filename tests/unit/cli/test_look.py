@@ -7,7 +7,9 @@ import pytest
 from cli_world import World
 
 from elastane.cli.main import main
+from elastane.jobs.registry import name_key
 from elastane.model.records import JobPhase
+from elastane.store.base import DeleteKey
 
 
 def strip_lines(text: str) -> str:
@@ -89,6 +91,19 @@ def test_show_tells_all_about_a_job(world: World) -> None:
         "GEN  TIME        STEP  WORKERS  WHO    STOP TIME  JOIN LATENCY  REASON\n"
         "  2  00:16:40.0    30        2  +bbbb      12 ms        750 ms"
     )
+
+
+def test_show_by_name_tells_of_other_jobs_with_it(world: World) -> None:
+    finished, failed = world.train(), None
+    world.end(finished, JobPhase.FINISHED)
+    with world.store() as store:
+        store.transact(deletes=[DeleteKey(key=name_key("digits"))])
+    failed = world.create("digits")
+    world.end(failed, JobPhase.FAILED, "no")
+    result = world.elastane("show", "digits")
+    assert result.out.startswith(failed.job)
+    assert result.err == f"also called digits, to be named by their ids: {finished.job} (finished)\n"
+    assert world.elastane("show", failed.job).err == ""
 
 
 def test_show_as_json_adds_changes_and_flat_events(world: World) -> None:

@@ -204,7 +204,7 @@ def test_only_stopped_jobs_with_a_saved_state_are_resumed(world: World) -> None:
     result = world.elastane("resume", "train")
     place = f"{info.directory}/checkpoints"
     assert (result.code, result.err) == (
-        5,
+        4,
         f"elastane: job {info.job} has saved no state in {place}: it ended before its first checkpoint, and "
         "not by a graceful stop (one Ctrl-C, or `elastane stop`); start the script again with "
         "`elastane run`\n",

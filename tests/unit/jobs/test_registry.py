@@ -16,6 +16,7 @@ from elastane.jobs.registry import (
     create_job,
     find_job,
     list_jobs,
+    list_namesakes,
     log_path,
     name_key,
     read_launch,
@@ -191,6 +192,19 @@ def test_jobs_are_found_by_id_by_name_and_by_a_unique_beginning(store: Store) ->
     assert str(error.value) == (
         "no job has the id or name 'x'; newest jobs: ab12 (digits), ab34 (digits), cd56 (ab12x)"
     )
+
+
+def test_of_several_jobs_with_one_name_the_living_one_is_meant(
+    store: Store, script: str, tmp_path: Path
+) -> None:
+    resumed = create_job(store, tmp_path, new("digits", script))
+    end(store, resumed, JobPhase.STOPPED)
+    failed = create_job(store, tmp_path, new("digits", script))
+    end(store, failed, JobPhase.FAILED)
+    assert find_job(store, "digits") == failed
+    reopen_job(store, resumed.job, Spec(wanted=1))
+    assert find_job(store, "digits") == resumed
+    assert list_namesakes(store, resumed) == (failed,)
 
 
 def test_nothing_is_found_by_nothing(store: Store) -> None:
