@@ -1,11 +1,12 @@
 """One job over several machines, each a network namespace: it starts, is resized, loses nodes and cables."""
 
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agent_world import wait_for
+from agent_world import DEADLINE_S, wait_for
 from elastic_world import Outcome
 from network import Network, network, why_not_possible
 from nodes_world import SIZE, NodesJob, kill, serving
@@ -80,3 +81,24 @@ def test_a_node_whose_cable_is_pulled_is_replaced_and_comes_back_when_it_is_mend
         assert {w for w, node in after.items() if node == "a"} == {w for w, n in before.items() if n == "a"}
         assert not {w for w, node in after.items() if node == "b"} & set(before)
         assert job.finish(marks) == undisturbed
+
+
+def test_a_node_that_is_told_to_stop_leaves_the_job_which_goes_on_and_may_come_back(
+    tmp_path: Path, marks: Path, undisturbed: Outcome
+) -> None:
+    with cluster(tmp_path, "a", "b") as (_, job):
+        begin(job, marks, "a", "b", workers=2)
+        job.settle("a", "b")
+        job.commands["b"].send_signal(signal.SIGTERM)
+        job.settle("a", "a")
+        assert job.commands["b"].wait(DEADLINE_S) == 0
+        assert job.said("b").splitlines()[-1] == (
+            f"job {job.info.job}: node b has left; the job goes on without it"
+        )
+        assert not job.events("dismissed")
+        job.serve("b", "--devices", "2")
+        wait_for("the agent of b", lambda: "b" in job.view().agents)
+        job.ask("scale", "job", "3", "--wait")
+        assert sorted(job.members().values()) == ["a", "a", "b"]
+        assert job.finish(marks) == undisturbed
+        assert job.events("switched", mode="recovery") == []

@@ -20,15 +20,15 @@ from types import FrameType
 import msgspec
 
 from elastane.agent.bulletin import Bulletin
+from elastane.agent.farewell import Farewell, JobStop, NodeLeave
 from elastane.agent.identity import is_alive, is_known_dead, read_own_birth
 from elastane.agent.launcher import Launcher
 from elastane.agent.presence import Presence, PresenceSettings
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
-from elastane.core.staffing import is_saving
-from elastane.core.view import JobView, encode
+from elastane.core.view import encode
 from elastane.jobs.registry import name_key
-from elastane.jobs.requests import request_stop
+from elastane.jobs.requests import request_return
 from elastane.model.errors import JobNotFoundError, JobStateError, StoreBusyError, StoreError
 from elastane.model.records import AgentRecord, JobInfo, JobKeys, JobStatus
 from elastane.observe.events import EventLog
@@ -65,10 +65,9 @@ class Agent:
         self._launcher = launcher
         self._settings = settings or AgentSettings()
         self._stop_requests = 0
-        self._stop_deadline_s: float | None = None
+        self._farewell: Farewell = (NodeLeave if place.guest else JobStop)(place, self._settings)
         self._lifeline = lifeline
         self._alone_since_s: float | None = None
-        self._told_of_saving = False
         self._wake_reader, self._wake_writer = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     def request_stop(self) -> None:
@@ -77,7 +76,8 @@ class Agent:
         self._wake()
 
     def run(self) -> JobStatus:
-        """Serve the job until it has ended and no process is left; return how it ended.
+        """Serve the job until it has ended, or this node has left it, and no process is left; return how it
+        stands.
 
         In the main thread SIGINT, SIGTERM and SIGUSR1 count as `request_stop` meanwhile.
 
@@ -109,6 +109,7 @@ class Agent:
         try:
             self._take_place(store, presence)
             shift.log("agent_started", node=place.node, devices=list(place.devices), pid=os.getpid())
+            self._return(store)
             shift.take_over(bulletin.read())
             return self._loop(shift, store, presence)
         finally:
@@ -160,6 +161,13 @@ class Agent:
             else:
                 time.sleep(_PREDECESSOR_LOOK_S)
 
+    def _return(self, store: Store) -> None:
+        """Offer this node's devices, should it have left the job before."""
+        try:
+            request_return(store, self._place.job, self._place.node)
+        except JobStateError as error:
+            _log.info("the job had ended already: %s", error)
+
     def _loop(self, shift: Shift, store: Store, presence: Presence) -> JobStatus:
         trouble_since_s: float | None = None
         while True:
@@ -185,12 +193,12 @@ class Agent:
             self._sleep(wake_at_s)
 
     def _turn(self, shift: Shift, store: Store) -> tuple[float, JobStatus | None]:
-        """Look once and act; return when to look again, and the job's end if all is over."""
+        """Look once and act; return when to look again, and how the job stands if this agent is done."""
         shift.take_notices()
         picture = shift.bulletin.read()
         self._stop_if_alone(shift)
         if self._stop_requests:
-            self._pursue_stop(shift, store, picture.view)
+            self._farewell.pursue(shift, store, picture.view, self._stop_requests)
             picture = shift.bulletin.read()
         wake_at_s = shift.staff(picture)
         status = picture.view.status
@@ -198,7 +206,11 @@ class Agent:
             shift.bulletin.withdraw_roster()
             shift.log("agent_ended", phase=status.phase.value, message=status.message)
             return wake_at_s, status
-        deadline_s = self._stop_deadline_s
+        if self._farewell.is_done(shift, picture.view):
+            shift.bulletin.withdraw_roster()
+            shift.log("agent_left", node=self._place.node)
+            return wake_at_s, status
+        deadline_s = self._farewell.deadline_s
         if deadline_s is None or deadline_s <= time.monotonic():  # one that has passed wakes nobody again
             return wake_at_s, None
         return min(wake_at_s, deadline_s), None
@@ -211,28 +223,6 @@ class Agent:
         if time.monotonic() - self._alone_since_s > grace_s:
             shift.log("foreground_lost", reason=f"nobody has looked after the job for {grace_s:g} s")
             self._stop_requests = 1
-
-    def _pursue_stop(self, shift: Shift, store: Store, view: JobView) -> None:
-        """Ask the workers to stop together; end them if asked twice or if that takes too long."""
-        now_s = time.monotonic()
-        grace_s = self._settings.stop_grace_s
-        if self._stop_deadline_s is None:
-            try:
-                request_stop(store, self._place.job)
-            except JobStateError as error:
-                _log.info("the job had ended already: %s", error)
-            self._stop_deadline_s = now_s + grace_s
-            shift.log("stop_requested", grace_s=grace_s)
-        if self._stop_requests > 1:
-            shift.end_at_once("stopped at once, as asked twice; what was not saved is lost")
-        elif is_saving(view):
-            if now_s >= self._stop_deadline_s and not self._told_of_saving:
-                self._told_of_saving = True
-                shift.log(
-                    "stop_waits", reason=f"the state is being saved, for more than {grace_s:g} s by now"
-                )
-        elif now_s >= self._stop_deadline_s:
-            shift.end_at_once(f"a graceful stop took more than {grace_s:g} s; what was not saved is lost")
 
     def _sleep(self, wake_at_s: float) -> None:
         """Wait until something happens, or until it is time."""

@@ -42,6 +42,8 @@ class Order(msgspec.Struct, frozen=True, kw_only=True):
     """As a person names them; None for all."""
     address: str | None = None
     """None for the one towards the store."""
+    guest: bool = False
+    """The job was made elsewhere: a request to stop means that this node leaves it."""
 
 
 class LastWord(msgspec.Struct, frozen=True, kw_only=True):
@@ -54,7 +56,7 @@ class LastWord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def serve(order: Order, lifeline: int | None = None) -> JobStatus:
-    """Serve the job until it has ended; return how.
+    """Serve the job until it has ended, or a guest has left it; return how it stands.
 
     Raises:
         ConfigError: the devices, the address or the script cannot be used on this machine.
@@ -82,6 +84,7 @@ def serve(order: Order, lifeline: int | None = None) -> JobStatus:
         store_url=order.store_url,
         address=order.address or find_address(order.store_url, spec.nodes),
         directory=directory,
+        guest=order.guest,
     )
     launcher = LocalLauncher(
         LocalSettings(

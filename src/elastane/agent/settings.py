@@ -52,6 +52,8 @@ class AgentPlace:
     """Under which the workers of other nodes reach those of this one."""
     directory: str = ""
     """The job's folder on this node; "" = where the job was made."""
+    guest: bool = False
+    """The job was made elsewhere: a request to stop here means that this node leaves the job."""
 
 
 def make_agent_settings(launch: Launch) -> AgentSettings:

@@ -119,11 +119,16 @@ class Shift:
         """Kill all workers here and write that the job was stopped."""
         if self._ended_at_once:
             return
-        for worker in self.node.processes:
-            self._launcher.kill(worker)
+        self.kill_all(why)
         if self.bulletin.post_status(JobStatus(phase=JobPhase.STOPPED, message=why)):
             self.log("stopped", reason=why)
         self._ended_at_once = True
+
+    def kill_all(self, why: str) -> None:
+        """Kill all workers here."""
+        for worker in self.node.processes:
+            self.log("worker_ending", worker=worker, reason=why, force=Force.KILL.value)
+            self._launcher.kill(worker)
 
     def end_frozen(self) -> None:
         """Kill workers that are frozen: one of them may hold the lock for which everybody else waits.

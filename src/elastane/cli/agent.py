@@ -24,7 +24,10 @@ JobOption = Annotated[
 
 
 def serve_node(*, job: JobOption = None, here: NodeFlags, desk: Desk) -> int:
-    """Serve a job on this machine: start and watch its workers here until it has ended."""
+    """Serve a job on this machine: start and watch its workers here until it has ended.
+
+    Ctrl-C or SIGTERM takes this machine out of the job, which goes on elsewhere; twice does so at once.
+    """
     out = desk.output()
     where = desk.resolve()
     make_home(where)
@@ -37,6 +40,7 @@ def serve_node(*, job: JobOption = None, here: NodeFlags, desk: Desk) -> int:
         node=here.name(),
         devices=here.devices,
         address=here.address,
+        guest=True,
     )
     out.remark(f"serving job {info.job} ({info.name}) as node {order.node}")
     check_script_here(info)
@@ -45,7 +49,10 @@ def serve_node(*, job: JobOption = None, here: NodeFlags, desk: Desk) -> int:
     with shown(where, here_seen, out, plain=True):
         status = serve(order)
     data = {"job": info.job, "node": order.node, "phase": status.phase, "message": status.message}
-    out.show(data, f"job {info.job}: {status.phase.value}{f' ({status.message})' if status.message else ''}")
+    text = f"{status.phase.value}{f' ({status.message})' if status.message else ''}"
+    if not status.phase.ended:
+        text = f"node {order.node} has left; the job goes on without it"
+    out.show(data, f"job {info.job}: {text}")
     return Exit.FAILED if status.phase is JobPhase.FAILED else Exit.DONE
 
 

@@ -151,7 +151,7 @@ def make_resumed_spec(before: Spec, workers: str | None, virtual_workers: int) -
         wish = parse_workers(workers)
         wanted, minimum = wish.wanted, wish.minimum
     check_wanted(wanted, virtual_workers)
-    kept = msgspec.structs.replace(before, leaving={}, targets=(), stop=False, abort=False)
+    kept = msgspec.structs.replace(before, leaving={}, targets=(), vacating=(), stop=False, abort=False)
     return msgspec.structs.replace(kept, wanted=wanted, minimum=min(minimum, wanted))
 
 

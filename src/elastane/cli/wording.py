@@ -83,6 +83,12 @@ def _starting(fields: Fields) -> str:
     return f"starts {fields['worker']}{on}{_because(fields)}"
 
 
+def _node_leaves(fields: Fields) -> str:
+    ways = {"swap": "when its successor is ready", "now": "at the next step"}
+    parts = [f"{worker} goes {ways[how]}" for worker, how in fields["workers"].items()]
+    return f"{fields['node']} leaves the job{_because(fields)}: {', '.join(parts) or 'no worker runs there'}"
+
+
 def _exited(fields: Fields) -> str:
     code = fields["code"]
     if code is None:
@@ -158,6 +164,8 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
         f"agent started on {fields['node']}" if fields.get("node") else "agent started"
     ),
     "agent_ended": lambda fields: f"agent ended: the job is {fields['phase']}",
+    "node_leaves": _node_leaves,
+    "agent_left": lambda fields: f"{fields['node']} has left the job, which goes on without it",
     "worker_starting": _starting,
     "worker_started": lambda fields: (
         f"{fields['worker']} runs as process {fields['pid']} ({fields['start']} start)"

@@ -5,11 +5,12 @@ between, else begin again. Nothing happens here beyond that: the leader and the 
 wishes and close the difference. Knows no processes and no clock.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from elastane.core.staffing.departure import plan_departure
 from elastane.core.view import JobView, build_view, encode
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
@@ -181,6 +182,43 @@ def request_leave(store: Store, job: JobId, worker: WorkerId) -> Change:
     return _request(store, job, "changed", edit)
 
 
+def request_vacate(store: Store, job: JobId, node: NodeId, *, patient: bool = True) -> Change:
+    """Ask that a node's workers leave: replaced on other nodes where there is room, else without successors.
+
+    The job goes on wanting as many workers as before. Without `patient` all go at the next boundary. If
+    nobody is left elsewhere the job stops and saves its state.
+
+    Raises:
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        view = picture.view
+        spec = view.spec
+        going = plan_departure(view, node, patient=patient)
+        if not going and node in spec.vacating:
+            return spec
+        kept = {worker: how for worker, how in spec.leaving.items() if view.alive(worker)}
+        vacating = spec.vacating if node in spec.vacating else (*spec.vacating, node)
+        return msgspec.structs.replace(spec, vacating=vacating, leaving={**kept, **going})
+
+    return _request(store, job, "changed", edit)
+
+
+def request_return(store: Store, job: JobId, node: NodeId) -> Change:
+    """Say that a node serves the job (again): workers may be started there.
+
+    Raises:
+        JobStateError, JobNotFoundError: the job has ended or does not exist.
+    """
+
+    def edit(picture: JobPicture) -> Spec:
+        spec = picture.view.spec
+        return msgspec.structs.replace(spec, vacating=tuple(n for n in spec.vacating if n != node))
+
+    return _request(store, job, "changed", edit)
+
+
 def request_stop(store: Store, job: JobId) -> Change:
     """Ask that all workers leave together at the next boundary and save the state.
 
@@ -242,7 +280,7 @@ def check_worker(view: JobView, worker: WorkerId) -> None:
 def find_free_devices(picture: JobPicture) -> tuple[DeviceId, ...]:
     """Return the devices, as "NODE/DEVICE", of the job's agents on which no worker of the job is."""
     used = _devices_in_use(picture.view)
-    known = [DeviceId(f"{node}/{d}") for node, agent in sorted(picture.agents.items()) for d in agent.devices]
+    known = [DeviceId(f"{node}/{d}") for node, agent in sorted(_serving(picture)) for d in agent.devices]
     return tuple(device for device in known if device not in used)
 
 
@@ -250,7 +288,7 @@ def resolve_target(picture: JobPicture, text: str) -> DeviceId:
     """Return "NODE/DEVICE" for a device named by a person; raise ConfigError unless it exists and is free."""
     known = {
         DeviceId(f"{node}/{device}"): (node, device)
-        for node, agent in sorted(picture.agents.items())
+        for node, agent in sorted(_serving(picture))
         for device in agent.devices
     }
     matches = [
@@ -283,6 +321,12 @@ def _end_if_abandoned(store: Store, job: JobId) -> None:
         store.transact(
             compares=[ModRevisionIs(key=key, revision=revision)], puts=[Put(key=key, value=encode(status))]
         )
+
+
+def _serving(picture: JobPicture) -> Iterable[tuple[NodeId, AgentRecord]]:
+    """Return the nodes that serve the job and are to stay."""
+    vacating = picture.view.spec.vacating
+    return ((node, agent) for node, agent in picture.agents.items() if node not in vacating)
 
 
 def _devices_in_use(view: JobView) -> dict[DeviceId, WorkerId]:

@@ -58,6 +58,8 @@ class Spec(msgspec.Struct, frozen=True, kw_only=True):
     nodes: int = 1
     """Over how many nodes the workers are spread while there is a choice; the first start waits for so
     many."""
+    vacating: tuple[NodeId, ...] = ()
+    """Nodes that leave the job: no worker is started there. One that comes back takes its name out."""
     stop: bool = False
     """Leave together at the next boundary and save the state."""
     abort: bool = False

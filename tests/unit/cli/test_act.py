@@ -28,7 +28,7 @@ def test_scaling_writes_the_number_that_is_wanted(world: World) -> None:
 
 def test_scaling_as_json_shows_the_wish_before_and_after(world: World) -> None:
     info = world.train()
-    spec = {"minimum": 1, "leaving": {}, "targets": [], "nodes": 1, "stop": False}
+    spec = {"minimum": 1, "leaving": {}, "targets": [], "nodes": 1, "vacating": [], "stop": False}
     spec |= {"abort": False, "recovery": "exact", "speeds": {}}
     assert world.elastane("scale", "digits", "3", "--json").json == {
         "job": info.job,

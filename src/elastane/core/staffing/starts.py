@@ -81,7 +81,8 @@ def _is_complete(view: JobView) -> bool:
 
 
 def _explain_waiting(view: JobView, unfilled: int) -> str:
-    here, names = len(view.agents), ", ".join(sorted(view.agents))
+    serving = {node: agent for node, agent in view.agents.items() if node not in view.spec.vacating}
+    here, names = len(serving), ", ".join(sorted(serving))
     who = f"{unfilled} workers wait"
     if view.current is None and here < view.spec.nodes:
         return (
@@ -90,7 +91,7 @@ def _explain_waiting(view: JobView, unfilled: int) -> str:
         )
     if any(roster.resting for node, roster in view.rosters.items() if node in view.agents):
         return f"{who} for devices that rest after failures"
-    devices = sum(len(agent.devices) for agent in view.agents.values())
+    devices = sum(len(agent.devices) for agent in serving.values())
     return f"{who} for a free device: all {devices} of {names} are in use"
 
 

@@ -89,6 +89,11 @@ def plan_vacancies(view: JobView, gone: Collection[WorkerId] = ()) -> Vacancies:
     return Vacancies(seats=tuple(seats), unfilled=missing - len(seats))
 
 
+def count_free(view: JobView, *, without: NodeId) -> int:
+    """Return on how many devices of all other nodes a worker could be started now."""
+    return sum(len(site.free) for site in _survey(view, {}) if site.node != without)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Site:
     node: NodeId
@@ -101,6 +106,8 @@ def _survey(view: JobView, workers: Mapping[NodeId, int]) -> list[_Site]:
     used = find_used(view)
     sites = []
     for node, agent in view.agents.items():
+        if node in view.spec.vacating:
+            continue
         roster = view.rosters.get(node) or Roster(node=node)
         shut = {seat.device for seat in used if seat.node == node} | set(roster.resting)
         failed = {device: past.in_a_row for device, past in roster.failures.items()}
