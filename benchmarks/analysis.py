@@ -7,7 +7,7 @@ trained: the stop.
 
 import itertools
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 
@@ -114,18 +114,3 @@ def find_first_commit(commits: Sequence[Commit], workers: int, after_s: float) -
         if commit.workers == workers and commit.at_s > after_s:
             return commit
     raise ValueError(f"no step was committed by {workers} workers after {after_s:.3f}")
-
-
-def compute_phases(requested_at_s: float, marks: Mapping[str, float]) -> dict[str, float]:
-    """Return how long each phase took that ends with a mark, in the order of the marks' times.
-
-    Args:
-        requested_at_s: when the first phase began.
-        marks: per phase, the wall clock of its end.
-    """
-    phases = {}
-    begun_s = requested_at_s
-    for name, at_s in sorted(marks.items(), key=lambda mark: mark[1]):
-        phases[name] = at_s - begun_s
-        begun_s = at_s
-    return phases

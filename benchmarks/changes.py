@@ -13,22 +13,26 @@ from benchmarks.analysis import (
     Commit,
     Stop,
     compute_lost_s,
-    compute_phases,
     compute_stop,
     find_first_commit,
 )
 from benchmarks.elastic_job import ElasticJob, Plan
 from benchmarks.workloads import DIGITS, MLP25M, Workload
-from elastane.observe.events import Event
+from elastane.observe.joins import JoinPhase, JoinReport, compute_joins
 
 MIGRATE = "migrate"
+NOTICED = "noticed by the agent"
 PHASES = {
-    "worker_starting": "noticed by the agent",
-    "worker_started": "process started",
-    "worker_ready": "script ran, step rehearsed",
-    "joined": "links, switch, state moved",
+    JoinPhase.SPAWN: "process started",
+    JoinPhase.IMPORT: "imports",
+    JoinPhase.DEVICE: "device ready",
+    JoinPhase.BUILD: "model and data built",
+    JoinPhase.WARM_UP: "step rehearsed",
+    JoinPhase.CONNECT: "link connected",
+    JoinPhase.AGREE: "switch agreed and reached",
+    JoinPhase.TRANSFER: "state moved",
 }
-"""The events of a join in their order, and what the time until each was spent on."""
+"""What the phases of a join are called in the figures."""
 FIRST_STEP = "first step"
 
 
@@ -103,8 +107,8 @@ def measure_changes(workload: Workload, cycles: int, *, cold: bool = False) -> t
     with tempfile.TemporaryDirectory() as folder, ElasticJob(plan, Path(folder)) as job:
         job.wait_commits(2 * route.window)
         asked = [_change(job, route, number) for number in range(cycles * len(route.changes))]
-        events = [event for kind in PHASES for event in job.events(kind)]
-        return tuple(_measure(change, job.commits, events, route.window) for change in asked)
+        joins = compute_joins(job.all_events())
+        return tuple(_measure(change, job.commits, joins, route.window) for change in asked)
 
 
 def _change(job: ElasticJob, route: Route, number: int) -> Asked:
@@ -126,28 +130,33 @@ def _change(job: ElasticJob, route: Route, number: int) -> Asked:
     )
 
 
-def _measure(asked: Asked, commits: Sequence[Commit], events: Sequence[Event], window: int) -> Measured:
+def _measure(asked: Asked, commits: Sequence[Commit], joins: Sequence[JoinReport], window: int) -> Measured:
     stop = compute_stop(commits, asked.switch_step, asked.requested_at_s, window)
-    marks = find_marks(events, asked.generation)
-    latency_s = None
-    if marks:
+    join = next((join for join in joins if join.generation == asked.generation), None)
+    latency_s, phases = None, dict[str, float]()
+    if join is not None:
         first = commits[asked.switch_step - commits[0].step]
         assert first == find_first_commit(commits, asked.workers, first.at_s - 1e-6)
-        marks[FIRST_STEP] = first.at_s
         latency_s = first.at_s - asked.requested_at_s
+        phases = name_phases(join, asked.requested_at_s, latency_s)
     return Measured(
         asked=asked,
         stop=stop,
         lost_s=compute_lost_s(commits, asked.switch_step, asked.requested_at_s, stop),
         latency_s=latency_s,
-        phases=compute_phases(asked.requested_at_s, marks),
+        phases=phases,
     )
 
 
-def find_marks(events: Sequence[Event], generation: int) -> dict[str, float]:
-    """Return when the phases of the worker ended that joined with `generation`; empty if none did."""
-    joined = [e for e in events if e.kind == "joined" and e.fields["generation"] == generation]
-    if not joined:
-        return {}
-    worker = joined[0].fields["worker"]
-    return {PHASES[e.kind]: e.at_s for e in events if e.kind in PHASES and e.fields["worker"] == worker}
+def name_phases(join: JoinReport, requested_at_s: float, latency_s: float) -> dict[str, float]:
+    """Return the seconds of each phase of a join, from a request by the wall clock to the first step.
+
+    Args:
+        join: what the worker measured, from when its agent began to start it until it had a seat.
+        requested_at_s: wall clock of the request, on the same machine.
+        latency_s: from then to the first commit with the worker.
+    """
+    noticed_s = join.asked_at_s - requested_at_s
+    measured = {PHASES[phase]: seconds for phase, seconds in join.phases.items()}
+    rest_s = latency_s - noticed_s - (join.latency_s or 0.0)
+    return {NOTICED: noticed_s, **measured, FIRST_STEP: rest_s}

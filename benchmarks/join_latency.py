@@ -22,8 +22,9 @@ ROW = Row(
         "A job of one worker is asked for a second one; the request is a write to the job's store by "
         "another process, the end is the first commit with two workers, so the step during which the "
         "request came and the first common step are in it. Warm: the agent forks the worker from a parent "
-        "that has imported torch. Cold (`--cold`): the worker is a new Python. The phases are those of "
-        "the event log. `imports`: a new Python that imports what the cold worker imports and makes an "
+        "that has imported torch. Cold (`--cold`): the worker is a new Python. The phases are "
+        "measured by the new worker itself, as `elastane joins` shows them. `imports`: a new Python "
+        "that imports what the cold worker imports and makes an "
         "optimizer. Goals: warm 0.3 s and the time gloo needs to move the state, cold the imports and 0.5 "
         "s. torchrun: from the start of the second agent to the first step with two ranks."
     ),

@@ -8,7 +8,10 @@ import pytest
 
 from elastane.model.cluster import Cluster, JobSpec
 from elastane.model.errors import ConfigError
+from elastane.model.profile import MeasuredProfile
+from elastane.observe.profiles import save_profile
 from elastane.perf.curve import compute_curve
+from elastane.perf.measured import compute_point
 from elastane.sim.profiles import SOURCES, load_profile_set
 from elastane.sim.readers import read_trace
 from elastane.sim.readers.rows import LeftOut, Trace, TraceRow
@@ -206,6 +209,42 @@ def test_own_profiles_come_from_a_csv_file(tmp_path: Path) -> None:
     path.write_text("profile,devices,samples_per_s\ngpt,1,10\ngpt,8,60\n")
     made = prepare_workload(trace(row("a")), CLUSTER, WorkloadOptions(profiles=str(path)))
     assert (made.workload.jobs[0].profile, made.workload.jobs[0].max_devices) == ("gpt", 8)
+
+
+def measured(name: str, *speeds: tuple[int, float]) -> MeasuredProfile:
+    points = (compute_point(n, [8, 8], [8 / speed, 8 / speed], 1, None) for n, speed in speeds)
+    return MeasuredProfile(
+        elastane="0.1.0",
+        name=name,
+        script=f"{name}.py",
+        made_at="2026-11-30 12:00:00 UTC",
+        model="",
+        virtual_workers=8,
+        device_type="cpu",
+        machine="x86_64",
+        skipped_steps=3,
+        points=tuple(points),
+    )
+
+
+def test_own_profiles_come_from_a_file_of_elastane_profile_or_a_folder_of_them(tmp_path: Path) -> None:
+    save_profile(measured("gpt", (1, 10.0), (4, 30.0)), tmp_path / "gpt.profile.json")
+    one = load_profile_set(str(tmp_path / "gpt.profile.json"))
+    assert [(p.devices, p.samples_per_s) for p in one.profiles["gpt"].points] == [(1, 10.0), (4, 30.0)]
+    save_profile(measured("cnn", (2, 5.0)), tmp_path / "cnn.profile.json")
+    both = load_profile_set(str(tmp_path))
+    assert sorted(both.profiles) == ["cnn", "gpt"]
+    made = prepare_workload(trace(row("a", model="gpt")), CLUSTER, WorkloadOptions(profiles=str(tmp_path)))
+    assert (made.workload.jobs[0].profile, made.workload.jobs[0].max_devices) == ("gpt", 4)
+
+
+def test_a_folder_without_profiles_or_with_two_of_one_name_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no profile that `elastane profile` has written"):
+        load_profile_set(str(tmp_path))
+    for file in ("a.json", "b.json"):
+        save_profile(measured("gpt", (1, 10.0)), tmp_path / file)
+    with pytest.raises(ConfigError, match=r"b\.json: another file of the folder has a profile called 'gpt'"):
+        load_profile_set(str(tmp_path))
 
 
 @pytest.mark.parametrize(

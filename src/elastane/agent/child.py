@@ -15,6 +15,8 @@ import traceback
 from collections.abc import Callable
 from typing import NoReturn
 
+import msgspec
+
 from elastane.worker.context import WorkerContext, set_context
 
 DEFAULT_ENTRY = "elastane.worker.bootstrap:main"
@@ -23,8 +25,9 @@ CODE_INTERRUPTED = 130
 """128 + SIGINT, as shells report it."""
 
 
-def run_worker(context: WorkerContext, entry: str) -> NoReturn:
-    """Run a worker's life in this process and end the process with its exit code."""
+def run_worker(context: WorkerContext, entry: str, began_at_s: float) -> NoReturn:
+    """Run a worker's life in this process, which began then, and end the process with its exit code."""
+    context = msgspec.structs.replace(context, began_at_s=began_at_s)
     _reset_signals()
     os.environ.update(context.environment)
     set_context(context)

@@ -3,11 +3,15 @@
 `python -m elastane.agent.cold ENTRY`, with the context in the environment.
 """
 
-import os
-import sys
+import time
 
-from elastane.agent.child import run_worker
-from elastane.worker.context import CONTEXT_VARIABLE, current_context
+BEGAN_AT_S = time.monotonic()  # before anything else is imported, which takes its time
+
+import os  # noqa: E402
+import sys  # noqa: E402
+
+from elastane.agent.child import run_worker  # noqa: E402
+from elastane.worker.context import CONTEXT_VARIABLE, current_context  # noqa: E402
 
 
 def main() -> None:
@@ -17,7 +21,7 @@ def main() -> None:
         sys.stderr.write(f"{CONTEXT_VARIABLE} is not set: this program is started by an elastane agent\n")
         sys.exit(2)
     del os.environ[CONTEXT_VARIABLE]
-    run_worker(context, sys.argv[1])
+    run_worker(context, sys.argv[1], BEGAN_AT_S)
 
 
 if __name__ == "__main__":

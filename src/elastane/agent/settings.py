@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from elastane.core.staffing import FailureLimits, StaffingSettings
 from elastane.model.ids import DeviceId, JobId, NodeId
-from elastane.model.records import CheckpointPlan, Launch
+from elastane.model.records import CheckpointPlan, Launch, ProfilePlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +20,7 @@ class WorkerSettings:
     intra_op_threads: int = 1
     autoscale: str = ""
     stragglers: str = "off"
+    profile: ProfilePlan | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -69,6 +70,7 @@ def make_agent_settings(launch: Launch) -> AgentSettings:
             intra_op_threads=launch.threads,
             autoscale=launch.autoscale,
             stragglers=launch.stragglers,
+            profile=launch.profile,
         ),
         staffing=StaffingSettings(
             limits=FailureLimits(script=script, machine=machine, preemption=preemption)

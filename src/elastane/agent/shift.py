@@ -257,6 +257,7 @@ class Shift:
             intra_op_threads=settings.intra_op_threads,
             autoscale=settings.autoscale,
             stragglers=settings.stragglers,
+            profile=settings.profile,
             requested_at_s=process.started_at_s,
             environment=dict(settings.environment),
         )

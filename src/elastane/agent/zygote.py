@@ -96,6 +96,7 @@ def _refusal(request: Fork, error: OSError) -> Answer:
 
 def _begin_worker(channel: socket.socket, request: Fork, log_descriptor: int) -> NoReturn:
     """Make the forked process look as if it had been started by itself, and run the worker in it."""
+    began_at_s = time.monotonic()
     os.setsid()
     channel.send(_ANSWERS.encode(Forked(worker=request.context.worker, pid=os.getpid())))
     channel.close()
@@ -105,7 +106,7 @@ def _begin_worker(channel: socket.socket, request: Fork, log_descriptor: int) ->
     os.close(log_descriptor)
     _draw_random_state()
     sys.argv = [request.context.script, *request.context.arguments]
-    run_worker(request.context, request.entry)
+    run_worker(request.context, request.entry, began_at_s)
 
 
 def _draw_random_state() -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import typer
 
-from elastane.cli import act, agent, chaos, checkpoints, doctor, look, run, stop
+from elastane.cli import act, agent, chaos, checkpoints, doctor, joins, look, run, stop
 from elastane.cli.exits import Exit, compute_exit, describe_error
 from elastane.cli.groups import with_groups
 from elastane.cli.output import Output
@@ -37,6 +37,11 @@ HEAVY_COMMANDS = {
         function="sim",
         help="Replay a trace of jobs under several scheduling policies and compare them.",
     ),
+    "profile": HeavyCommand(
+        module="elastane.cli.profile",
+        function="command",
+        help="Measure a script's speed, efficiency and memory with each number of workers.",
+    ),
 }
 """Those whose module is not part of this installation are left out."""
 
@@ -55,6 +60,7 @@ def make_app(called: str | None = None) -> typer.Typer:
     app.command()(with_groups(run.run))
     app.command()(with_groups(look.ps))
     app.command()(with_groups(look.show))
+    app.command()(with_groups(joins.joins))
     app.command()(with_groups(look.events))
     app.command()(with_groups(look.logs))
     # "-1" must reach the argument and not be taken for a flag.

@@ -55,7 +55,10 @@ def sim(  # noqa: PLR0917 - one parameter for each flag is how typer reads them
     ] = None,
     as_json: Annotated[bool, _Option("--json", help="Print JSON; write a report only with --out.")] = False,
     profiles: Annotated[
-        str | None, _Option(help=f"Speed profiles: {', '.join(SOURCES)}, or a CSV file of yours.")
+        str | None,
+        _Option(
+            help=f"Speed profiles: {', '.join(SOURCES)}, your CSV file, or what `elastane profile` made."
+        ),
     ] = None,
     elastic_share: Annotated[float, _Option(help="Share of jobs that can change their size.")] = 1.0,
     max_growth: Annotated[

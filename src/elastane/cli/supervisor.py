@@ -41,8 +41,11 @@ class Supervisor:
         self._process: subprocess.Popen[bytes] | None = None
         self._stops = 0
 
-    def run(self) -> JobStatus:
+    def run(self, on_signal: Callable[[], None] | None = None) -> JobStatus:
         """Return how the job ended. In the main thread: signals count as requests to stop meanwhile.
+
+        Args:
+            on_signal: what a signal does instead.
 
         Raises:
             ElastaneError, OSError: what the agent could not go on for, or that it died again and again.
@@ -50,7 +53,7 @@ class Supervisor:
         deaths = 0
         events = EventLog(self._directory, "elastane run")
         try:
-            with caught_signals(self.request_stop):
+            with caught_signals(on_signal or self.request_stop):
                 while True:
                     begun_s = time.monotonic()
                     code, said = self._run_once()
@@ -67,6 +70,11 @@ class Supervisor:
         """Ask once for a graceful stop, twice for an end at once. Safe in signal handlers."""
         self._stops += 1
         self._tell(b"s")
+
+    def end_at_once(self) -> None:
+        """End the job without saving its state. Safe in signal handlers and from any thread."""
+        for _ in range(2):
+            self.request_stop()
 
     def _give_up(self, deaths: int, code: int) -> errors.ElastaneError:
         return errors.ElastaneError(

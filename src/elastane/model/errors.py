@@ -21,6 +21,10 @@ class ModelMismatchError(ElastaneError):
     """Report that two workers built models or optimizers that differ."""
 
 
+class ProfileMismatchError(ConfigError):
+    """Report a measured profile that belongs to another model, or to another way of running it."""
+
+
 class UnsupportedModelError(ElastaneError):
     """Report a model or a training loop that exact elastic training cannot run."""
 

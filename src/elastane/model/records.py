@@ -114,6 +114,17 @@ class CheckpointPlan(msgspec.Struct, frozen=True, kw_only=True):
     """How many good ones are kept: the newest, and one to fall back on should it be found damaged."""
 
 
+class ProfilePlan(msgspec.Struct, frozen=True, kw_only=True):
+    """Say with which numbers of workers a job is measured, one after another, before it is ended."""
+
+    allocations: tuple[int, ...]
+    """The largest, with which the job starts, first: scale-ins stop nobody."""
+    steps: int
+    """Steps that count, with each."""
+    skipped_steps: int = 3
+    """First steps of a generation that do not: the switch and its after-effects lie in them."""
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Hold how a job's workers are run: the same on every node, and again when the job is resumed."""
 
@@ -135,6 +146,8 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     stragglers: str = "off"
     """What is done about slow workers: off, rebalance, replace, evict or auto."""
     checkpoints: CheckpointPlan = CheckpointPlan()
+    profile: ProfilePlan | None = None
+    """How the job is measured, if it is there for nothing else."""
     failures: tuple[int, int, int] = (3, 10, 100)
     """Failures in a row on one device, without progress, that end the job: of the script, of the machine, and
     workers asked to leave."""

@@ -17,6 +17,8 @@ from pathlib import Path
 
 from elastane.model.cluster import LINEAR, Profile, SpeedPoint
 from elastane.model.errors import ConfigError
+from elastane.observe.profiles import load_profile
+from elastane.perf.measured import make_speed_profile
 from elastane.sim.readers.fields import BadCell, parse_devices, parse_number
 from elastane.sim.readers.lines import read_lines
 
@@ -48,7 +50,9 @@ class ProfileSet:
 
 
 def load_profile_set(name: str) -> ProfileSet:
-    """Return the set called `name`, or the user's own if `name` is a path to a CSV file.
+    """Return the set called `name`, or the user's own.
+
+    That is a CSV file, one that `elastane profile` has written, or a folder of those.
 
     Raises ConfigError with the known names for any other name.
     """
@@ -57,11 +61,13 @@ def load_profile_set(name: str) -> ProfileSet:
     if name in SOURCES:
         return _load_published(name)
     path = Path(name)
+    if path.suffix == ".json" or path.is_dir():
+        return _load_measured(path)
     if path.suffix in (".csv", ".gz") or path.exists():
         return _load_own(path)
     raise ConfigError(
         f"unknown set of profiles {name!r}. Known: {', '.join(SOURCES)}; or a CSV file with columns "
-        f"{', '.join(_OWN_COLUMNS)}."
+        f"{', '.join(_OWN_COLUMNS)}; or what `elastane profile` has written: a file, or a folder of them."
     )
 
 
@@ -84,6 +90,23 @@ def _load_published(name: str) -> ProfileSet:
     rows = csv.DictReader(io.StringIO((folder / "works.csv").read_text()))
     works = {row["profile"]: float(row["work_samples"]) for row in rows if row["set"] == name}
     return ProfileSet(name=name, profiles=profiles, works=works)
+
+
+def _load_measured(path: Path) -> ProfileSet:
+    """Return the profiles in a file of `elastane profile`, or in all JSON files of a folder."""
+    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    if not files:
+        raise ConfigError(f"the folder {path} holds no profile that `elastane profile` has written.")
+    profiles: dict[str, Profile] = {}
+    for file in files:
+        profile = make_speed_profile(load_profile(file))
+        if profile.name in profiles:
+            raise ConfigError(
+                f"{file}: another file of the folder has a profile called {profile.name!r}; measure one of "
+                "them under another --name."
+            )
+        profiles[profile.name] = profile
+    return ProfileSet(name=path.name, profiles=profiles, works={})
 
 
 def _load_own(path: Path) -> ProfileSet:

@@ -11,7 +11,7 @@ from pathlib import Path
 import msgspec
 
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
-from elastane.model.records import CheckpointPlan
+from elastane.model.records import CheckpointPlan, ProfilePlan
 
 CONTEXT_VARIABLE = "ELASTANE_WORKER"
 
@@ -42,9 +42,13 @@ class WorkerContext(msgspec.Struct, frozen=True, kw_only=True):
     """How the number of workers is chosen, in the words of `core.autoscale_text`; "" = it is not."""
     stragglers: str = "off"
     """What is done about slow workers: a name of `core.relief.Answer`."""
+    profile: ProfilePlan | None = None
+    """How the job is measured; None: it is there to be trained."""
     intra_op_threads: int = 1
     requested_at_s: float = 0.0
     """Machine-wide monotonic clock at which the start was asked for: join latency counts from here."""
+    began_at_s: float = 0.0
+    """The same clock when the process of the worker began to run code of ours; set by the process itself."""
     environment: dict[str, str] = {}
 
 

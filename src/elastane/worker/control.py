@@ -24,6 +24,7 @@ from typing import TypeVar
 import msgspec
 
 from elastane.core.duty import RETRY_S, Duty, Errand
+from elastane.core.gate import ProposalId
 from elastane.core.leader import LeaderSettings
 from elastane.core.member import Acknowledge, Connect, DropCandidate, Quit, may_finish, may_save
 from elastane.core.stance import EXIT_GRACE_S, GaveUp, Outward
@@ -40,13 +41,16 @@ from elastane.model.records import (
     WorkerPhase,
 )
 from elastane.observe.events import EventLog
+from elastane.observe.joins import JoinPhase
 from elastane.store.base import Absent, Put, Store
 from elastane.store.open import open_store
 from elastane.worker.calls import OUTAGE, Calls
 from elastane.worker.connector import Connector
 from elastane.worker.context import WorkerContext
+from elastane.worker.courier import Courier
 from elastane.worker.errands import Errands
 from elastane.worker.following import JobFollower
+from elastane.worker.milestones import Milestones
 from elastane.worker.standing import EXIT_FENCED, LOOK_AGAIN_S, Left, Standing
 
 _log = logging.getLogger(__name__)
@@ -65,6 +69,7 @@ class Control:
 
     Attributes:
         standing: what the training thread and this one share.
+        milestones: when this worker came past what on its way into the job.
         at_leave: called before the worker gives up its place.
     """
 
@@ -88,7 +93,10 @@ class Control:
             context.lease_ttl_s,
             settings or LeaderSettings(step_timeout_s=context.step_timeout_s),
         )
-        self._connector = Connector(context, self.standing.keep_link)
+        self.milestones = Milestones(context.requested_at_s)
+        if context.began_at_s:
+            self.milestones.reach(JoinPhase.SPAWN, context.began_at_s)
+        self._connector = Connector(context, self._keep_link)
         self._calls = Calls()
         self._agent_seen_s = time.monotonic()
         self.at_leave: list[Callable[[], None]] = []
@@ -299,6 +307,13 @@ class Control:
                 self._tell("link_broken", generation=generation, reason=why)
             case Acknowledge():
                 return  # one of the deeds to come
+
+    # --- the threads that build links ----------------------------------------------------------------
+
+    def _keep_link(self, proposal: ProposalId, courier: Courier | None, why: str) -> None:
+        if not why:
+            self.milestones.reach(JoinPhase.CONNECT)
+        self.standing.keep_link(proposal, courier, why)
 
     # --- time and trouble ---------------------------------------------------------------------------
 

@@ -15,12 +15,14 @@ from elastane.model.errors import LinkBrokenError
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobPhase
 from elastane.model.topology import Mode, Topology
+from elastane.observe.joins import JoinPhase
 from elastane.observe.metrics import MetricsLog, MetricsRecord, rewind_metrics
 from elastane.worker.checkpointing import Checkpointing, CheckpointPlace
 from elastane.worker.control import Control
 from elastane.worker.courier import Courier
 from elastane.worker.digest import compute_digest
 from elastane.worker.link import Link
+from elastane.worker.profiling import make_profiling
 from elastane.worker.restoring import load_newest
 from elastane.worker.session import Seating, Training
 from elastane.worker.signature import check_signature, compute_signature
@@ -52,6 +54,7 @@ class ElasticSession:
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
         self._care = make_care(control)
         self._sizing: Sizing | None = None
+        self._profiling = make_profiling(control)
         self._checkpointing = Checkpointing(self._me, control.events)
         self._members: tuple[WorkerId, ...] = ()
 
@@ -64,6 +67,7 @@ class ElasticSession:
     def begin(self, training: Training) -> None:
         """Prepare, say ready, and wait until a generation takes this worker in. Raises Left."""
         self._training = training
+        self._control.milestones.reach(JoinPhase.BUILD)
         state = training.state
         view, joining = self._control.view, self.joining
         self._sizing = make_sizing(self._control, self._virtual_workers, lambda: training.remaining_samples)
@@ -78,8 +82,10 @@ class ElasticSession:
         self._open_checkpoints(load=not joining)
         rehearse_transfer(state)
         lost = view.current.generation if view.current is not None and not joining else 0
+        self._control.milestones.reach(JoinPhase.WARM_UP)
         self._standing.announce_ready(self._virtual_workers, state.step, restored_after=lost)
-        self._control.events.append("worker_ready", worker=self._me, step=state.step)
+        phases = self._control.milestones.durations()
+        self._control.events.append("worker_ready", worker=self._me, step=state.step, phases=phases)
         self.pass_boundary()
 
     def _open_checkpoints(self, *, load: bool) -> None:
@@ -153,6 +159,8 @@ class ElasticSession:
         self._standing.end_commit(record.step_time_s)
         if self._sizing is not None:
             self._sizing.observe(record)
+        if self._profiling is not None and self._profiling.observe(record) and self._metrics is not None:
+            self._metrics.flush()  # who measures waits for these lines
         told = dict(zip(self._members, notes, strict=True))
         self._checkpointing.commit(self._training.state.step, told, self._training.state.capture)
 
@@ -204,6 +212,8 @@ class ElasticSession:
         # In a start the supplier's own state becomes the job's.
         had_state = self._standing.gate.has_state or self._me in topology.suppliers
         joins = self._standing.gate.generation == 0
+        if joins:
+            self._control.milestones.reach(JoinPhase.AGREE)
         courier = self._standing.link_of(topology)
         try:
             moved_bytes = self._move_state(topology, courier, had_state=had_state)
@@ -236,6 +246,8 @@ class ElasticSession:
             self._care.enter(topology if main else None)
         if self._sizing is not None:
             self._sizing.enter(topology if main else None)
+        if self._profiling is not None:
+            self._profiling.enter(topology, main=main)
         if joins:
             self._tell_joined(topology)
         else:
@@ -366,12 +378,14 @@ class ElasticSession:
 
     def _tell_joined(self, topology: Topology) -> None:
         requested_s = self._control.context.requested_at_s
+        self._control.milestones.reach(JoinPhase.TRANSFER)
         self._control.events.append(
             "joined",
             worker=self._me,
             generation=topology.generation,
             step=topology.switch_step,
             latency_s=time.monotonic() - requested_s if requested_s else None,
+            phases=self._control.milestones.durations(),
         )
 
     def _tell_switched(self, topology: Topology, moved_bytes: int) -> None:

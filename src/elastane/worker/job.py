@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from elastane.core.batching import BatchPolicy, cut_epochs
 from elastane.core.data_order import DataOrder, Tail
 from elastane.model.errors import ConfigError, LengthUnknownError
+from elastane.observe.joins import JoinPhase
 from elastane.worker.allocator import keep_freed_memory
 from elastane.worker.batching import Batching
 from elastane.worker.bootstrap import running_control
@@ -24,7 +25,7 @@ from elastane.worker.elastic import ElasticSession
 from elastane.worker.evaluating import combine_results, evaluate_together
 from elastane.worker.evaluation import EvalLoader
 from elastane.worker.feeder import BatchFeeder
-from elastane.worker.network import torch_device
+from elastane.worker.network import open_device, torch_device
 from elastane.worker.seeding import seed_init
 from elastane.worker.session import Session, SoloSession
 from elastane.worker.shards import ShardCatalogue, ShardedData
@@ -83,7 +84,9 @@ class Job:
         threads: int = 1,
         determinism: Determinism = "placement",
     ) -> None:
-        context = current_context()
+        context, control = current_context(), running_control()
+        if control:
+            control.milestones.reach(JoinPhase.IMPORT)
         most = _choose_virtual_workers(virtual_workers, batch, context)
         if threads < 1:
             raise ConfigError(f"threads is {threads}; a worker computes with at least 1 thread")
@@ -93,8 +96,10 @@ class Job:
         apply_determinism(determinism, self.device)
         if self.device.type == "cpu":
             keep_freed_memory()
+        if control:
+            open_device(self.device)
+            control.milestones.reach(JoinPhase.DEVICE)
         seed_init(seed)
-        control = running_control()
         self._expected_workers = control.view.spec.wanted if control else 1
         alone = 1 if batch is not None else most
         session: Session = ElasticSession(control) if control else SoloSession(alone, metrics_directory())

@@ -20,6 +20,12 @@ def torch_device(device: str) -> torch.device:
     return torch.device("cpu") if device.startswith("cpu") else torch.device(device)
 
 
+def open_device(device: torch.device) -> None:
+    """Make the context of an accelerator now, where what that takes can be told from what the script does."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def connect_link(
     store: Store, prefix: str, place: tuple[int, int], device: str, address: str, cancelled: threading.Event
 ) -> Courier:

@@ -6,7 +6,6 @@ from benchmarks.analysis import (
     Stop,
     compute_lost_s,
     compute_periods,
-    compute_phases,
     compute_stop,
     count_steps,
     find_first_commit,
@@ -70,14 +69,6 @@ def test_the_first_commit_with_the_new_worker_is_found_after_the_request_only() 
     assert find_first_commit([*before, Commit(step=2, at_s=5.0, workers=2)], 2, 3.0).step == 2
     with pytest.raises(ValueError, match="no step was committed by 2 workers"):
         find_first_commit(before, 2, 3.0)
-
-
-def test_phases_follow_each_other_in_the_order_of_their_ends() -> None:
-    assert compute_phases(10.0, {"ready": 13.0, "started": 11.0, "first step": 17.0}) == {
-        "started": 1.0,
-        "ready": 2.0,
-        "first step": 4.0,
-    }
 
 
 def test_steps_between_two_moments_are_counted_with_their_fractions() -> None:

@@ -5,14 +5,15 @@ import time
 from pathlib import Path
 
 from benchmarks.analysis import Commit
-from benchmarks.changes import find_marks
+from benchmarks.changes import name_phases
 from benchmarks.figures import Chart, Series, Target, make_figure
 from benchmarks.pairs import Turn, Turns, compute_steps_between, make_turn_figures, measure_call_s, take_turns
 from benchmarks.restart import Restart, compute_restart
 from benchmarks.stock import read_turn
 from benchmarks.timeline import make_chart
 
-from elastane.observe.events import Event
+from elastane.model.ids import WorkerId
+from elastane.observe.joins import JoinPhase, JoinReport
 
 
 def test_two_systems_take_turns_and_each_is_first_every_other_time() -> None:
@@ -68,30 +69,21 @@ def test_a_call_is_timed_by_the_monotonic_clock() -> None:
     assert measure_call_s(time.monotonic) >= 0.0
 
 
-def event(kind: str, at_s: float, **fields: object) -> Event:
-    return Event(at_s=at_s, kind=kind, source="test", fields=fields)
+def test_the_phases_of_a_join_lead_from_the_request_to_the_first_step() -> None:
+    join = JoinReport(
+        worker=WorkerId("w2"),
+        asked_at_s=10.5,
+        phases={JoinPhase.SPAWN: 0.25, JoinPhase.TRANSFER: 0.75},
+        latency_s=1.0,
+        generation=5,
+    )
 
-
-def test_the_phases_of_a_join_end_with_the_events_of_the_worker_that_joined() -> None:
-    events = [
-        event("worker_starting", 1.0, worker="w2"),
-        event("worker_started", 2.0, worker="w2"),
-        event("worker_ready", 3.0, worker="w2"),
-        event("worker_starting", 3.5, worker="w3"),
-        event("joined", 4.0, worker="w2", generation=5),
-        event("joined", 9.0, worker="w3", generation=6),
-    ]
-
-    assert find_marks(events, 5) == {
-        "noticed by the agent": 1.0,
-        "process started": 2.0,
-        "script ran, step rehearsed": 3.0,
-        "links, switch, state moved": 4.0,
+    assert name_phases(join, 10.0, 2.0) == {
+        "noticed by the agent": 0.5,
+        "process started": 0.25,
+        "state moved": 0.75,
+        "first step": 0.5,
     }
-
-
-def test_a_generation_that_nobody_joined_has_no_phases() -> None:
-    assert find_marks([event("joined", 4.0, worker="w2", generation=5)], 6) == {}
 
 
 def test_a_restart_stops_the_job_and_repeats_steps() -> None:
