@@ -20,7 +20,7 @@ from elastane.observe.profiles import load_profile
 from elastane.sim.request import SimRequest, compare
 from elastane.sim.workload import WorkloadOptions
 
-pytestmark = [pytest.mark.process, pytest.mark.timeout(2 * DEADLINE_S)]
+pytestmark = [pytest.mark.process, pytest.mark.timeout(4 * DEADLINE_S)]
 
 POLICY_SCRIPT = Path(__file__).parent / "policy_script.py"
 LONG = ("--samples", "4220", "--epochs", "400", "--pace", as_flag({"else": 0.002}))
@@ -53,9 +53,14 @@ def call(
             timeout=DEADLINE_S,
             check=False,
         )
-    assert list((folder / "tmp").iterdir()) == []
+    assert leftovers(folder) == []
     assert processes_of(folder) == []
     return done
+
+
+def leftovers(folder: Path) -> list[Path]:
+    """Return what is left in the folder for temporary files, without torch's own cache."""
+    return [path for path in (folder / "tmp").iterdir() if not path.name.startswith("torchinductor")]
 
 
 def processes_of(folder: Path) -> list[int]:
@@ -178,5 +183,5 @@ def test_one_signal_ends_the_measurement_and_nothing_is_written_or_left(tmp_path
     assert (process.returncode, out) == (130, "")
     assert err.endswith("interrupted; nothing was written\n")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["tmp"]
-    assert list((tmp_path / "tmp").iterdir()) == []
+    assert leftovers(tmp_path) == []
     assert processes_of(tmp_path) == []

@@ -51,7 +51,7 @@ def _plot_throughput(axes: Axes, profile: MeasuredProfile) -> None:
     clean(axes)
     axes.set_ylabel("samples per second")
     axes.set_ylim(0, 1.25 * max(high))
-    axes.legend(frameon=False, fontsize=8.5, loc="upper left")
+    axes.legend(frameon=False, fontsize=8.5, loc="lower right")
 
 
 def _plot_efficiency(axes: Axes, profile: MeasuredProfile) -> None:

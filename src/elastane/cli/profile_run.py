@@ -14,7 +14,7 @@ from elastane.agent.serve import Order
 from elastane.cli.home import Home
 from elastane.cli.outcome import OWN_ERRORS, Outcome, compute_outcome
 from elastane.cli.output import Output
-from elastane.cli.supervisor import Supervisor
+from elastane.cli.supervisor import Supervisor, caught_signals
 from elastane.cli.watch import EventTail, JobWatch
 from elastane.cli.wording import format_count, format_duration, name_of_error
 from elastane.core.profiling import check_profile, compute_needed_steps
@@ -135,15 +135,16 @@ def measure_script(folder: Path, finding: Finding, out: Output) -> Measurement:
         )
         supervisor = Supervisor(order, Path(info.directory))
         reader = Reader(home, info, finding, supervisor, out)
-        out.remark(
-            f"measuring {format_count(len(finding.plan.allocations), 'number')} of workers, from {most} down"
-        )
         begun_s = time.monotonic()
-        reader.start()
-        try:
-            supervisor.run(reader.interrupt)
-        finally:
-            reader.finish()
+        # From now on, and not only while an agent runs, a signal ends the measurement in good order.
+        with caught_signals(reader.interrupt):
+            sizes = format_count(len(finding.plan.allocations), "number")
+            out.remark(f"measuring {sizes} of workers, from {most} down")
+            reader.start()
+            try:
+                supervisor.run(reader.interrupt)
+            finally:
+                reader.finish()
         if reader.error is not None:
             raise reader.error
         outcome = compute_outcome(JobWatch(store, info).look(), time.monotonic() - begun_s)
