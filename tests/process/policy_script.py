@@ -6,7 +6,9 @@ Alone, `--replay` plays the numbers of workers that an elastic run had, step by 
 import argparse
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -22,6 +24,7 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--samples", type=int, default=211)
 parser.add_argument("--epochs", type=int, default=40)
 parser.add_argument("--num-workers", type=int, default=0)
+parser.add_argument("--shards", choices=["", "told", "found"], default="", help="whether lengths are told")
 parser.add_argument("--policy", required=True, help="FixedGlobal(...) or CappedLocal(...)")
 parser.add_argument("--marks", default="", help="folder: `go` when to hurry, and what each part trained")
 parser.add_argument("--replay", type=json.loads, default=None, help="numbers of workers, one for each step")
@@ -37,6 +40,19 @@ class Noisy(Dataset):
     def __getitem__(self, index: int) -> tuple[int, torch.Tensor, int]:
         clean = torch.linspace(0, 1, 8).roll(index % 8) + index % 3
         return index, clean + 0.1 * torch.randn(8), index % 4
+
+
+def shard_lengths() -> list[int]:
+    """Return lengths that differ, and sum up to all samples."""
+    lengths = [3, 0, 40, 17, 1, 60, 8]
+    return [*lengths, options.samples - sum(lengths)]
+
+
+def open_shard(shard: int) -> Iterator[tuple[int, torch.Tensor, int]]:
+    """Give the samples of a shard one after another."""
+    lengths = shard_lengths()
+    for index in range(sum(lengths[:shard]), sum(lengths[: shard + 1])):
+        yield Noisy()[index]
 
 
 class Replay(SoloSession):
@@ -63,7 +79,11 @@ if options.replay is not None:
     job._trainer._session = Replay(0, None)
     job._trainer._session._metrics = session._metrics
 model = nn.Sequential(nn.Linear(8, 16), nn.LayerNorm(16), nn.ReLU(), nn.Dropout(0.25), nn.Linear(16, 4))
-loader = job.loader(Noisy(), num_workers=options.num_workers)
+data: Any = Noisy()
+if options.shards:
+    lengths = shard_lengths() if options.shards == "told" else None
+    data = elastane.shards(range(8), open=open_shard, lengths=lengths)
+loader = job.loader(data, num_workers=options.num_workers)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 50, 0.9)
 warm_up = lambda model, batch: F.cross_entropy(model(batch[1]), batch[2])  # noqa: E731

@@ -66,11 +66,13 @@ def end_job(job: World, folder: Path) -> tuple[list[MetricsRecord], str]:
     return read_metrics(directory), digest
 
 
-def replay(folder: Path, policy: str, steps: list[MetricsRecord]) -> tuple[list[MetricsRecord], str]:
+def replay(
+    folder: Path, policy: str, steps: list[MetricsRecord], *more: str
+) -> tuple[list[MetricsRecord], str]:
     """Train in one process with the numbers of workers that a run had."""
     folder.mkdir()
     counts = json.dumps([step.workers for step in steps])
-    flags = ("--policy", policy, "--samples", str(SAMPLES), "--epochs", str(steps[-1].epoch + 1))
+    flags = ("--policy", policy, "--samples", str(SAMPLES), "--epochs", str(steps[-1].epoch + 1), *more)
     done = subprocess.run(
         [sys.executable, str(SCRIPT), *flags, "--replay", counts],
         env={**os.environ, "ELASTANE_METRICS": str(folder), "OMP_NUM_THREADS": "1"},
@@ -85,7 +87,7 @@ def replay(folder: Path, policy: str, steps: list[MetricsRecord]) -> tuple[list[
 
 
 def numbers_of(steps: list[MetricsRecord]) -> list[tuple[object, ...]]:
-    return [(s.step, s.epoch, s.samples, s.lr_scale, sorted(s.values.items())) for s in steps]
+    return [(s.step, s.epoch, s.samples, s.lr_scale, sorted(s.values.items()), s.shards) for s in steps]
 
 
 def check_samples(folder: Path, steps: list[MetricsRecord]) -> None:
@@ -107,13 +109,21 @@ def kill(job: World, worker: WorkerId) -> None:
     job.wait_event("worker_exited", worker=worker, code=-signal.SIGKILL)
 
 
-@pytest.mark.parametrize("policy", [FIXED, CAPPED])
+@pytest.mark.parametrize(
+    ("policy", "flags"),
+    [
+        (FIXED, ()),
+        (CAPPED, ()),
+        (FIXED, ("--shards", "found")),
+        (CAPPED, ("--shards", "told", "--num-workers", "1")),
+    ],
+)
 def test_over_joins_leaves_and_a_kill_every_sample_is_trained_once_and_counts_decide_the_bits(
-    tmp_path: Path, policy: str
+    tmp_path: Path, policy: str, flags: tuple[str, ...]
 ) -> None:
     folder = tmp_path / "job"
     with nothing_left_behind():
-        job = begin_job(folder, policy)
+        job = begin_job(folder, policy, *flags)
         wait_for_step(job, 5)
         request_scale(job.store, job.info.job, 3)
         job.wait_event("switched", workers=3)
@@ -130,7 +140,7 @@ def test_over_joins_leaves_and_a_kill_every_sample_is_trained_once_and_counts_de
         steps, digest = end_job(job, folder)
     check_samples(folder, steps)
     assert {step.workers for step in steps} >= {1, 2, 3}
-    played, replayed_digest = replay(tmp_path / "replay", policy, steps)
+    played, replayed_digest = replay(tmp_path / "replay", policy, steps, *flags)
     assert numbers_of(steps) == numbers_of(played)
     assert digest == replayed_digest
 

@@ -122,6 +122,8 @@ def _head_rows(snapshot: JobSnapshot, brief: bool) -> Iterable[tuple[str, str]]:
     yield "step", _describe_step(snapshot)
     if snapshot.rates:
         yield "speed", format_rates(snapshot.rates)
+    if snapshot.shards:
+        yield "shards", "{} todo, {} doing, {} done".format(*snapshot.shards)
     if not snapshot.phase.ended:
         yield "workers", _describe_wanted(snapshot)
     for number, activity in enumerate(snapshot.activity):

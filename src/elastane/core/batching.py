@@ -209,11 +209,7 @@ def cut_epochs(
             f"{policy.describe()} the number of workers may change in the middle of an epoch; use 'exact', "
             "which weights short batches, or 'drop'"
         )
-    if samples < policy.largest_batch:
-        raise ConfigError(
-            f"the data set has {samples} samples, fewer than the {policy.largest_batch} that a step of "
-            f"{policy.describe()} may have; choose a smaller batch or more data"
-        )
+    check_policy_samples(policy, samples)
     batch = policy.global_batch(workers)
     return DataOrder(
         samples=samples,
@@ -223,6 +219,15 @@ def cut_epochs(
         global_batch=batch,
         since=since,
     )
+
+
+def check_policy_samples(policy: BatchPolicy, samples: int) -> None:
+    """Raise ConfigError if a data set of so many samples has no full step."""
+    if samples < policy.largest_batch:
+        raise ConfigError(
+            f"the data set has {samples} samples, fewer than the {policy.largest_batch} that a step of "
+            f"{policy.describe()} may have; choose a smaller batch or more data"
+        )
 
 
 def _check_count(policy: str, name: str, value: int, meaning: str) -> None:

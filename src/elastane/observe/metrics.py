@@ -51,6 +51,8 @@ class MetricsRecord(msgspec.Struct, frozen=True, kw_only=True):
     chosen for."""
     values: dict[str, float] = {}
     """What the script logged, by name."""
+    shards: tuple[int, int, int] | msgspec.UnsetType = msgspec.UNSET
+    """The epoch's shards that were todo, doing and done after the step; absent if none are handed out."""
 
 
 class _DiskRecord(MetricsRecord, frozen=True, kw_only=True):

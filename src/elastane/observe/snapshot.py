@@ -117,6 +117,8 @@ class JobSnapshot:
     values: dict[str, float]
     """The values logged last, by name."""
     rates: Rates | None
+    shards: tuple[int, int, int] | None = None
+    """The epoch's shards that are todo, doing and done; None if none are handed out."""
     workers: tuple[WorkerSnapshot, ...]
     activity: tuple[str, ...]
     """What is changing or waited for now, and why; empty when all is as wanted."""
@@ -158,6 +160,7 @@ def compute_snapshot(
         epoch=last.epoch if last else None,
         values=dict(last.values) if last else {},
         rates=None if ended else compute_rates(metrics),
+        shards=(last.shards or None) if last else None,
         workers=() if ended else _compute_workers(view),
         activity=()
         if ended

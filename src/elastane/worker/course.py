@@ -1,17 +1,24 @@
 """A job's way through its data: where it stands, what comes next, and how a new generation goes on.
 
-It joins the position, which is replicated, with the data order, which a batch policy may cut anew, and
-with the feeder, which fetches ahead along it. Nothing here knows models or other workers.
+It joins the position, which is replicated, with the data order, which a batch policy may cut anew, with
+the hand-out of shards, and with the feeder, which fetches ahead along them. Nothing here knows models or
+other workers.
 """
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from elastane.core.batching import check_policy_samples
 from elastane.core.data_order import DataOrder
+from elastane.core.handout import Counts, Goal
 from elastane.model.errors import ConfigError
 from elastane.model.topology import VrankRange
 from elastane.worker.batching import Batching
 from elastane.worker.feeder import BatchFeeder
+from elastane.worker.handing import UNKNOWN_SAMPLES, Handing
 from elastane.worker.position import Position
+from elastane.worker.scouts import Scouts
 
 
 class Course:
@@ -25,12 +32,19 @@ class Course:
         self.position = Position()
         self.batching = batching
         self._data: tuple[BatchFeeder, DataOrder] | None = None
+        self._handing: Handing | None = None
+        self._scouts: Scouts | None = None
 
     def feed_from(self, feeder: BatchFeeder, order: DataOrder) -> None:
         """Take the training data. Raise ConfigError if there are some already."""
         if self._data is not None:
             raise ConfigError("job.loader was called twice; a job trains on one loader, made before the loop")
         self._data = (feeder, order)
+
+    def hand_out(self, handing: Handing, scouts: Scouts) -> None:
+        """Take what says who reads which shard, where they are handed out, and who looks ahead in them."""
+        self._handing, self._scouts = handing, scouts
+        handing.enter(self.order, 0, 0)
 
     @property
     def feeder(self) -> BatchFeeder:
@@ -60,7 +74,10 @@ class Course:
     def count_remaining(self, epochs: int) -> int:
         """Return the samples from the step that is due to the end of so many epochs."""
         position, order = self.position, self.order
-        return (epochs - position.epoch) * order.samples - order.before(position.epoch, position.epoch_step)
+        samples = order.samples
+        if self._handing is not None and samples == UNKNOWN_SAMPLES:
+            samples = self._handing.estimate_samples()
+        return (epochs - position.epoch) * samples - order.before(position.epoch, position.epoch_step)
 
     def lr_scale(self) -> float:
         """Return the factor on the learning rate in the step that is due; ConfigError if it is none."""
@@ -77,11 +94,69 @@ class Course:
         if self.batching is None:
             return
         feeder, order = self._known_data()
-        position = self.position
-        cut = self.batching.cut(order, position.epoch, position.epoch_step, virtual_workers)
+        epoch, step = self.position.epoch, self.position.epoch_step
+        if self._handing is None:
+            cut = self.batching.cut(order, epoch, step, virtual_workers)
+        else:
+            # Whatever was fetched ahead, and found, was so by what this worker did before it came here.
+            self._handing.forget()
+            sized = replace(order, samples=self._handing.samples)
+            cut = self.batching.cut(sized, epoch, step, virtual_workers)
+            self._handing.enter(cut, epoch, step)
         if cut is not order:
             self._data = (feeder, cut)
             feeder.recut(cut)
+
+    # --- where shards are handed out ------------------------------------------------------------------
+
+    def find_goals(self, vranks: VrankRange) -> tuple[Goal, ...] | None:
+        """Return where `vranks` must look ahead before the step that is due can begin; None: nobody must."""
+        goals = self._handing.find_goals() if self._handing is not None else None
+        if goals is None:
+            return None
+        return tuple(goal for own in goals[vranks.start : vranks.stop] for goal in own)
+
+    def look_ahead(self, goals: Sequence[Goal]) -> list[tuple[int, int, bool]]:
+        """Return (shard, samples, whether that is all of it) for each goal."""
+        assert self._scouts is not None
+        return self._scouts.look(goals)
+
+    def learn(self, found: Sequence[tuple[int, int, bool]]) -> None:
+        """Take note of what all workers found.
+
+        Raises:
+            ShardError: two of them read different data.
+            ConfigError: by now it is known that the data set is shorter than a step.
+        """
+        assert self._handing is not None
+        assert self.batching is not None
+        self._handing.learn(found)
+        feeder, order = self._known_data()
+        if self._handing.samples != order.samples:
+            check_policy_samples(self.batching.policy, self._handing.samples)
+            order = replace(order, samples=self._handing.samples)
+            self._data = (feeder, order)
+            self._handing.resize(order)
+            feeder.resize(order)
+
+    def count_shards(self) -> Counts | None:
+        """Count the shards as they are after the step that is due; None if none are handed out."""
+        return self._handing.count_after() if self._handing is not None else None
+
+    def fetch_rehearsal(self) -> Any:
+        """Return the batch with which a worker that joins rehearses a step, by what it finds for itself."""
+        vranks = VrankRange(0, self.order.virtual_workers)
+        while (goals := self.find_goals(vranks)) is not None:
+            self.learn(self.look_ahead(goals))
+        return self.feeder.fetch(0, 0, 0)
+
+    def close(self) -> None:
+        """End the data-loading processes, close what is open."""
+        self.feeder.close()
+        if self._scouts is not None:
+            self._scouts.close()
+
+    # --- from step to step ----------------------------------------------------------------------------
 
     def schedule(self, vranks: VrankRange) -> None:
         """Fetch ahead, from the step that is due on, what `vranks` will train."""
@@ -95,6 +170,8 @@ class Course:
         self.position.epoch_step += 1
         if self.batching is not None:
             self.batching.advance(self.order, samples)
+        if self._handing is not None:
+            self._handing.advance()
 
     def begin_epoch(self) -> None:
         """Go on to the first step of the next epoch."""
@@ -102,3 +179,5 @@ class Course:
         self.position.epoch_step = 0
         if self.batching is not None:
             self.batching.begin_epoch()
+        if self._handing is not None:
+            self._handing.begin_epoch()

@@ -6,7 +6,7 @@ neither the process that fetches it nor on what that process fetched before.
 
 import pickle
 import traceback
-from collections.abc import Callable, Sized
+from collections.abc import Callable, Sequence, Sized
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -89,7 +89,8 @@ class FetchRequest(NamedTuple):
     """Ask for one batch: the samples and the seed under which they are fetched and collated."""
 
     seed: int
-    indices: list[int]
+    indices: Sequence[Any]
+    """Numbers of samples; of data in shards also picks: see `worker.shards`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +129,7 @@ class RequestedBatches:
             if threads != 1:
                 torch.set_num_threads(threads)
 
-    def _samples(self, indices: list[int]) -> Any:
+    def _samples(self, indices: Sequence[Any]) -> Any:
         many = getattr(self.dataset, "__getitems__", None)
         if many is not None:
             return many(indices)
@@ -144,7 +145,7 @@ def _indexable_tensors(dataset: Any) -> tuple[torch.Tensor, ...] | None:
     return dataset.tensors if plain else None
 
 
-def _portable(error: Exception, indices: list[int]) -> Exception:
+def _portable(error: Exception, indices: Sequence[Any]) -> Exception:
     # The traceback does not survive the way between processes, so its text goes along as a note.
     if isinstance(error, StopIteration):  # would end the caller's loop as if the epoch were over
         cause, error = error, RuntimeError("the data set raised StopIteration")
@@ -163,6 +164,7 @@ def _portable(error: Exception, indices: list[int]) -> Exception:
     return error
 
 
-def _shortened(indices: list[int]) -> str:
+def _shortened(indices: Sequence[Any]) -> str:
     shown = 8  # enough to find the sample, short enough for one line
-    return str(indices) if len(indices) <= shown else f"{indices[:shown]} and {len(indices) - shown} more"
+    first = str(list(indices[:shown]))
+    return first if len(indices) <= shown else f"{first} and {len(indices) - shown} more"

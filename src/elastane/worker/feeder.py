@@ -8,8 +8,9 @@ wanted; one that no plan wants any more is dropped. What is prefetched and where
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any, Protocol
 
 from elastane.core.data_order import DataOrder
@@ -17,6 +18,7 @@ from elastane.model.errors import ConfigError
 from elastane.model.topology import VrankRange
 from elastane.worker.data import FeedSettings, FetchFailure, FetchRequest, check_dataset
 from elastane.worker.feed_plan import BatchKey, FeedPlan, Promise
+from elastane.worker.handing import Handing
 from elastane.worker.loading import RequestPipe, RequestSource
 from elastane.worker.permutation import EpochOrders, ShardOrders
 from elastane.worker.seeding import compute_batch_seed
@@ -52,6 +54,7 @@ class BatchFeeder:
         seed: the job's.
         settings: how batches are loaded.
         open_pipe: makes what answers the requests.
+        handing: says which samples a batch has where shards are handed out.
 
     `step` is everywhere the step within its epoch. Not for use by several threads at a time.
 
@@ -68,8 +71,9 @@ class BatchFeeder:
         *,
         settings: FeedSettings,
         open_pipe: Callable[[Any, FeedSettings, RequestSource], Pipe] = RequestPipe,
+        handing: Handing | None = None,
     ) -> None:
-        samples = check_dataset(dataset)
+        samples = check_dataset(dataset) if handing is None else order.samples
         if samples != order.samples:
             raise ConfigError(
                 f"the data set has {samples} samples, but the data order was made for {order.samples}; a "
@@ -77,8 +81,11 @@ class BatchFeeder:
             )
         self._order = order
         self._seed = seed
-        self._epoch_orders: EpochOrders | ShardOrders
-        if isinstance(dataset, ShardedData):
+        self._epoch_orders: EpochOrders | ShardOrders | None
+        self._handing = handing
+        if handing is not None:
+            self._epoch_orders = None
+        elif isinstance(dataset, ShardedData):
             self._epoch_orders = ShardOrders(
                 dataset.lengths, seed, order.virtual_workers, shuffle=settings.shuffle
             )
@@ -109,6 +116,11 @@ class BatchFeeder:
         self._stash.clear()
         self._asked = deque(None if key is None else _OUTDATED for key in self._asked)
         self._replan(replace(self._plan, order=order, promise=None))
+
+    def resize(self, order: DataOrder) -> None:
+        """Take the order of a data set whose length has become known; the steps ahead stay as they are."""
+        self._order = order
+        self._replan(replace(self._plan, order=order))
 
     def schedule(self, epoch: int, step: int, vranks: VrankRange) -> None:
         """Say that the next batch fetched is that of (epoch, step, vranks.start), and what follows it.
@@ -184,11 +196,20 @@ class BatchFeeder:
 
     def _next_request(self) -> FetchRequest | None:
         key = self._next_key()
+        indices = None if key is None else self._indices(key)
+        if key is not None and indices is None:  # nobody knows yet: asked for again with the next request
+            self._upcoming = chain([key], self._upcoming)
+            key = None
         self._asked.append(key)
-        if key is None:
+        if key is None or indices is None:
             return None
-        indices = self._epoch_orders.indices(key.epoch, self._order.positions(*key))
         return FetchRequest(compute_batch_seed(self._seed, *key), indices)
+
+    def _indices(self, key: BatchKey) -> Sequence[Any] | None:
+        if self._epoch_orders is not None:
+            return self._epoch_orders.indices(key.epoch, self._order.positions(*key))
+        assert self._handing is not None
+        return self._handing.picks(key)
 
     def _next_key(self) -> BatchKey | None:
         key, self._urgent = self._urgent, None

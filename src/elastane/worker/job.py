@@ -25,7 +25,9 @@ from elastane.worker.elastic import ElasticSession
 from elastane.worker.evaluating import combine_results, evaluate_together
 from elastane.worker.evaluation import EvalLoader
 from elastane.worker.feeder import BatchFeeder
+from elastane.worker.handing import UNKNOWN_SAMPLES, Handing
 from elastane.worker.network import open_device, torch_device
+from elastane.worker.scouts import Scouts
 from elastane.worker.seeding import seed_init
 from elastane.worker.session import Session, SoloSession
 from elastane.worker.shards import ShardCatalogue, ShardedData
@@ -54,6 +56,11 @@ class TrainingLoader:
             raise LengthUnknownError(
                 f"the number of steps in an epoch depends on the workers under {self._policy.describe()}; "
                 "let learning-rate schedules count epochs, not steps, or use FixedGlobal"
+            )
+        if self._order.samples == UNKNOWN_SAMPLES:
+            raise LengthUnknownError(
+                "the number of steps in an epoch is not known, since elastane.shards was not told how "
+                "long shards are; give lengths=..., or let learning-rate schedules count epochs, not steps"
             )
         return self._order.steps_per_epoch
 
@@ -107,7 +114,7 @@ class Job:
         self._trainer = Trainer(seed, most, session, self.device, self._batching)
         self._update: Update | None = None
         self._eval_loader: EvalLoader | None = None
-        self._catalogue: ShardCatalogue | None = None
+        self._shards: Stateful | None = None
 
     # --- set-up -------------------------------------------------------------------------------------
 
@@ -146,8 +153,8 @@ class Job:
         state = JobState(device=self.device, models=[model], optimizers=optimizers, schedulers=schedulers)
         if grad_scaler is not None:
             state.register("elastane.grad_scaler", grad_scaler)
-        if self._catalogue is not None:
-            state.register("elastane.shards", self._catalogue)
+        if self._shards is not None:
+            state.register("elastane.shards", self._shards)
         check_supported(state, self._trainer.virtual_workers)
         self._update = Update(
             model,
@@ -186,23 +193,25 @@ class Job:
                 step; an unknown setting.
             UnsupportedModelError: an iterable-style data set.
         """
-        order = self._cut(check_dataset(dataset), batch_size, _tail(tail))
-        if isinstance(dataset, ShardedData):
-            self._keep_shards(dataset)
+        handing = None
+        if isinstance(dataset, ShardedData) and self._batching is not None:
+            handing = Handing(dataset, self.seed, shuffle=shuffle)
+        samples = check_dataset(dataset) if handing is None else handing.samples
+        order = self._cut(samples, batch_size, _tail(tail))
         feed = _feed_settings(shuffle, settings)
-        self._trainer.course.feed_from(BatchFeeder(dataset, order, self.seed, settings=feed), order)
+        feeder = BatchFeeder(dataset, order, self.seed, settings=feed, handing=handing)
+        self._trainer.course.feed_from(feeder, order)
+        if handing is not None:
+            self._trainer.course.hand_out(handing, Scouts(dataset))
+        if isinstance(dataset, ShardedData):
+            self._keep_shards(handing or ShardCatalogue(dataset.describe()))
         policy = self._batching.policy if self._batching is not None else None
         return TrainingLoader(self._trainer, order, policy)
 
-    def _keep_shards(self, data: ShardedData) -> None:
-        if self._batching is not None:
-            raise ConfigError(
-                "elastane.shards needs virtual workers: under a batch policy their number changes, and "
-                "with it who is to read which shard; use Job(virtual_workers=N), or a map-style data set"
-            )
-        self._catalogue = ShardCatalogue(data)
+    def _keep_shards(self, replicated: Stateful) -> None:
+        self._shards = replicated
         if self._update is not None:
-            self._trainer.state.register("elastane.shards", self._catalogue)
+            self._trainer.state.register("elastane.shards", replicated)
 
     def _cut(self, samples: int, batch_size: int | None, tail: Tail) -> DataOrder:
         if self._batching is None:

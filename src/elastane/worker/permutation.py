@@ -53,15 +53,34 @@ class EpochOrders:
         return order
 
 
+class EpochShards:
+    """Give the order of the shards of an epoch; make each once, keep the newest two."""
+
+    def __init__(self, shards: int, seed: int, *, shuffle: bool) -> None:
+        self._shards = shards
+        self._seed = seed
+        self._shuffle = shuffle
+        self._orders: OrderedDict[int, list[int]] = OrderedDict()
+
+    def order(self, epoch: int) -> list[int]:
+        """Return the numbers of all shards in the order in which the epoch has them."""
+        if epoch not in self._orders:
+            generator = torch.Generator().manual_seed(self._seed + epoch)
+            numbers = torch.randperm(self._shards, generator=generator).tolist() if self._shuffle else None
+            self._orders[epoch] = numbers if numbers is not None else list(range(self._shards))
+            while len(self._orders) > _EPOCHS_KEPT:
+                self._orders.popitem(last=False)
+        return self._orders[epoch]
+
+
 class ShardOrders:
     """Give the samples at positions of the orders of epochs, as `EpochOrders` does, for data in shards."""
 
     def __init__(self, lengths: Sequence[int], seed: int, virtual_workers: int, *, shuffle: bool) -> None:
         self._lengths = tuple(lengths)
         self._starts = [0, *accumulate(lengths)]
-        self._seed = seed
         self._virtual_workers = virtual_workers
-        self._shuffle = shuffle
+        self._shards = EpochShards(len(self._lengths), seed, shuffle=shuffle)
         self._orders: OrderedDict[int, tuple[list[int], ShardOrder]] = OrderedDict()
 
     def indices(self, epoch: int, positions: range) -> list[int]:
@@ -73,11 +92,7 @@ class ShardOrders:
 
     def _order(self, epoch: int) -> tuple[list[int], ShardOrder]:
         if epoch not in self._orders:
-            count = len(self._lengths)
-            generator = torch.Generator().manual_seed(self._seed + epoch)
-            numbers = (
-                torch.randperm(count, generator=generator).tolist() if self._shuffle else list(range(count))
-            )
+            numbers = self._shards.order(epoch)
             self._orders[epoch] = numbers, lay_out(self._lengths, numbers, self._virtual_workers)
             while len(self._orders) > _EPOCHS_KEPT:
                 self._orders.popitem(last=False)

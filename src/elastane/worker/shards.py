@@ -2,17 +2,19 @@
 
 A shard is whatever `open` takes: a path, a URL, a key. What it returns gives the shard's samples, either by
 number (it has a length and can be indexed) or one after another. Where a virtual worker stands in which
-shard is arithmetic (`core.shard_order`), so no reader's position is state: who takes over opens the shard
-and skips to the sample. Readers are a cache, nothing else; what is random in them is seeded per batch.
+shard is arithmetic (`core.shard_order`; `core.handout` where the workers' number changes), so no reader's
+position is state: who takes over opens the shard and skips to the sample. Readers are a cache, nothing
+else; what is random in them is seeded per batch.
 """
 
 import hashlib
 import os
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence, Sized
+from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 from elastane.model.errors import ConfigError, ModelMismatchError, ShardError
 from elastane.worker.seeding import apply_random_state, capture_random_state
@@ -20,26 +22,60 @@ from elastane.worker.seeding import apply_random_state, capture_random_state
 MOST_READERS = 64
 """Shards that a process keeps open: a worker has one for each of its virtual workers, and descriptors are
 few (often 1,024 for a process)."""
+UNKNOWN = -1
+"""Stands for a length that nobody knows yet."""
 _END = object()
+
+
+class Pick(NamedTuple):
+    """Name a sample by its shard and its number there.
+
+    Attributes:
+        shard: number of the shard.
+        offset: number of the sample in it.
+        length: samples that the shard is known to have, or UNKNOWN.
+    """
+
+    shard: int
+    offset: int
+    length: int = UNKNOWN
 
 
 class ShardedData:
     """Be the samples of all shards, numbered shard by shard: see `shards`.
 
-    Attributes:
+    Args:
         names: the shards, in their given order.
-        lengths: samples of each.
+        open_shard: opens one.
+        lengths: samples of each; None: they are counted when they are first asked for.
     """
 
     def __init__(
-        self, names: Sequence[Any], open_shard: Callable[[Any], Any], lengths: Sequence[int]
+        self, names: Sequence[Any], open_shard: Callable[[Any], Any], lengths: Sequence[int] | None
     ) -> None:
         self.names = tuple(names)
-        self.lengths = tuple(lengths)
-        self._ends = tuple(accumulate(self.lengths))
+        self.known_lengths = None if lengths is None else tuple(lengths)
         self._open = open_shard
         self._readers: OrderedDict[_Reader, None] = OrderedDict()
         self._pid = os.getpid()
+
+    @cached_property
+    def lengths(self) -> tuple[int, ...]:
+        """Return the samples of each shard; count them if they were not told.
+
+        Raises:
+            ShardError: a shard cannot be opened to be counted, or fails on the way.
+        """
+        if self.known_lengths is not None:
+            return self.known_lengths
+        drawn = capture_random_state()
+        counted = tuple(_count(name, self._open) for name in self.names)
+        apply_random_state(drawn)
+        return counted
+
+    @cached_property
+    def _ends(self) -> tuple[int, ...]:
+        return tuple(accumulate(self.lengths))
 
     def __len__(self) -> int:
         return self._ends[-1]
@@ -47,8 +83,8 @@ class ShardedData:
     def __getitem__(self, index: int) -> Any:
         return self.__getitems__([index])[0]
 
-    def __getitems__(self, indices: Sequence[int]) -> list[Any]:
-        """Return samples by their numbers.
+    def __getitems__(self, indices: Sequence[int | Pick]) -> list[Any]:
+        """Return samples by their numbers, or by shard and number in it.
 
         Raises:
             ShardError: a shard cannot be opened, or does not have as many samples as it had.
@@ -56,13 +92,10 @@ class ShardedData:
         samples = []
         reader = None
         for index in indices:
-            if not 0 <= index < len(self):
-                raise IndexError(f"sample {index} of {len(self)}")
-            number = bisect_right(self._ends, index)
-            offset = index - (self._ends[number - 1] if number else 0)
-            if reader is None or reader.number != number or reader.place != offset:
-                reader = self._reader(number, offset)
-            samples.append(reader.read(offset))
+            pick = index if isinstance(index, Pick) else self._find(index)
+            if reader is None or reader.number != pick.shard or reader.place != pick.offset:
+                reader = self._reader(pick)
+            samples.append(reader.read(pick))
             if reader.is_through:
                 del self._readers[reader]
                 reader = None
@@ -71,26 +104,44 @@ class ShardedData:
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_readers": OrderedDict()}
 
-    def describe(self) -> dict[str, Any]:
-        """Return what all workers' shards must have in common, however the way to them is called."""
-        text = repr(
-            [(str(name).rpartition("/")[2], n) for name, n in zip(self.names, self.lengths, strict=True)]
-        )
-        digest = hashlib.sha256(text.encode()).hexdigest()
-        return {"shards": len(self.names), "samples": len(self), "digest": digest}
+    def open_source(self, shard: int) -> Any:
+        """Open a shard and return what gives its samples. Raise ShardError if that fails."""
+        return _opened(self.names[shard], self._open)
 
-    def _reader(self, number: int, offset: int) -> "_Reader":
+    def place_text(self, shard: int, offset: int) -> str:
+        """Return where reading failed, for a note to the error."""
+        return _place_text(self.names[shard], offset)
+
+    def describe(self, *, counting: bool = True) -> dict[str, Any]:
+        """Return what all workers' shards must have in common, however the way to them is called.
+
+        Args:
+            counting: whether lengths that were not told belong to it.
+        """
+        lengths = self.lengths if counting else self.known_lengths or (UNKNOWN,) * len(self.names)
+        text = repr([(str(name).rpartition("/")[2], n) for name, n in zip(self.names, lengths, strict=True)])
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        samples = UNKNOWN if UNKNOWN in lengths else sum(lengths)
+        return {"shards": len(self.names), "samples": samples, "digest": digest}
+
+    def _find(self, index: int) -> Pick:
+        if not 0 <= index < len(self):
+            raise IndexError(f"sample {index} of {len(self)}")
+        shard = bisect_right(self._ends, index)
+        return Pick(shard, index - (self._ends[shard - 1] if shard else 0), self.lengths[shard])
+
+    def _reader(self, pick: Pick) -> "_Reader":
         """Return the reader of a shard that has the least way to go, or a new one if all are beyond."""
         if self._pid != os.getpid():
             # A forked process shares the place in its parent's files: it opens its own.
             self._readers, self._pid = OrderedDict(), os.getpid()
-        able = [r for r in self._readers if r.number == number and r.place <= offset]
+        able = [r for r in self._readers if r.number == pick.shard and r.place <= pick.offset]
         if able:
             reader = max(able, key=_place_of)
         else:
             while len(self._readers) >= MOST_READERS:
                 self._readers.popitem(last=False)[0].close()
-            reader = _Reader(number, self.names[number], self._open, self.lengths[number])
+            reader = _Reader(pick.shard, self.names[pick.shard], self._open)
             self._readers[reader] = None
         self._readers.move_to_end(reader)
         return reader
@@ -99,8 +150,8 @@ class ShardedData:
 class ShardCatalogue:
     """Refuse to go on with other shards than the job began with: a part of the replicated state."""
 
-    def __init__(self, data: ShardedData) -> None:
-        self._own = data.describe()
+    def __init__(self, described: dict[str, Any]) -> None:
+        self._own = described
 
     @property
     def text(self) -> str:
@@ -129,18 +180,19 @@ class _Reader:
         is_through: the last sample has been read.
     """
 
-    def __init__(self, number: int, name: Any, open_shard: Callable[[Any], Any], length: int) -> None:
+    def __init__(self, number: int, name: Any, open_shard: Callable[[Any], Any]) -> None:
         self.number = number
         self.place = 0
         self.is_through = False
         self._name = name
         self._open = open_shard
-        self._length = length
+        self._length = UNKNOWN
         self._source: Any = None
         self._samples: Iterator[Any] | None = None
 
-    def read(self, offset: int) -> Any:
+    def read(self, pick: Pick) -> Any:
         """Return a sample. Raise ShardError if the shard cannot be opened or has another length."""
+        offset, self._length = pick.offset, pick.length
         if self._source is None or (self._samples is not None and offset != self.place):
             # How far a reader has to go must not show in what the sample's own code draws.
             drawn = capture_random_state()
@@ -167,9 +219,10 @@ class _Reader:
     def _go_to(self, offset: int) -> None:
         if self._source is None:
             self._source, self.place = _opened(self._name, self._open), 0
-            if _is_indexed(self._source):
-                if len(self._source) != self._length:
-                    raise self._changed(str(len(self._source)))
+            if is_indexed(self._source):
+                found = len(self._source)
+                if found <= offset or self._length not in (UNKNOWN, found):
+                    raise self._changed(str(found))
                 return
             self._samples = iter(self._source)
         while self.place < offset:
@@ -177,7 +230,12 @@ class _Reader:
 
     def _take(self) -> Any:
         assert self._samples is not None
-        sample = next(self._samples, _END)
+        try:
+            sample = next(self._samples, _END)
+        except Exception as error:
+            error.add_note(_place_text(self._name, self.place))
+            self.close()  # a generator that raised is at its end: the next try opens the shard anew
+            raise
         if sample is _END:
             raise self._changed(str(self.place))
         self.place += 1
@@ -185,8 +243,9 @@ class _Reader:
 
     def _changed(self, found: str) -> ShardError:
         self.close()
+        before = "more" if self._length == UNKNOWN else str(self._length)
         return ShardError(
-            f"shard {self._name!s} has {found} samples, but {self._length} when training began; a shard must "
+            f"shard {self._name!s} has {found} samples, but {before} when training began; a shard must "
             "not change while a job trains on it: put it back, or start a new job"
         )
 
@@ -206,34 +265,50 @@ def shards(
         names: the shards (paths, URLs, keys, ...), or a function that lists them; everywhere in one order.
         open: opens a shard: returns its samples, as a sequence, or as an iterable that is read once. May have
             `close`. With data-loading processes it must be a module's function where they are spawned.
-        lengths: samples of each shard, or a function of a shard that tells; None: each is counted once, on
-            every worker that starts, by reading it through if it is no sequence.
+        lengths: samples of each shard, or a function of a shard that tells. None: with virtual workers each
+            is counted, on every worker that starts, by reading it through if it is no sequence; under a
+            batch policy workers look ahead in the shards that are due, and tell each other what they find.
 
     Raises:
-        ConfigError: no shards, not one length for each, or a length below 0.
-        ShardError: a shard cannot be opened to be counted.
+        ConfigError: no shards, one that is listed twice, not one length for each, or a length below 0.
     """
-    listed = tuple(names() if callable(names) else names)
+    listed = _list_shards(names)
+    if lengths is None:
+        return ShardedData(listed, open, None)
+    told = [lengths(name) for name in listed] if callable(lengths) else list(lengths)
+    if len(told) != len(listed):
+        raise ConfigError(f"elastane.shards was given {len(listed)} shards and {len(told)} lengths")
+    for name, length in zip(listed, told, strict=True):
+        if not isinstance(length, int) or isinstance(length, bool) or length < 0:
+            raise ConfigError(f"the length of shard {name!s} is {length!r}; it is a number of samples")
+    return ShardedData(listed, open, told)
+
+
+def _list_shards(names: Iterable[Any] | Callable[[], Iterable[Any]]) -> tuple[Any, ...]:
+    given = names() if callable(names) else names
+    if isinstance(given, str | bytes | os.PathLike):
+        raise ConfigError(
+            f"elastane.shards was given {given!r} where it needs a list of shards; for one shard write "
+            f"[{given!r}], for a pattern sorted(glob.glob(...))"
+        )
+    listed = tuple(given)
     if not listed:
         raise ConfigError("elastane.shards was given no shards; is the pattern or folder right?")
-    if lengths is None:
-        drawn = capture_random_state()
-        counted = [_count(name, open) for name in listed]
-        apply_random_state(drawn)
-    else:
-        counted = [lengths(name) for name in listed] if callable(lengths) else list(lengths)
-    if len(counted) != len(listed):
-        raise ConfigError(f"elastane.shards was given {len(listed)} shards and {len(counted)} lengths")
-    for name, length in zip(listed, counted, strict=True):
-        if not isinstance(length, int) or length < 0:
-            raise ConfigError(f"the length of shard {name!s} is {length!r}; it is a number of samples")
-    return ShardedData(listed, open, counted)
+    paths = Counter(os.fspath(name) for name in listed if isinstance(name, str | os.PathLike))
+    twice = [path for path, times in paths.items() if times > 1]
+    if twice:
+        raise ConfigError(
+            f"elastane.shards was given {twice[0]!r} {paths[twice[0]]} times; its samples would be trained "
+            "as often in each epoch. List it once; to weight it so on purpose, use keys that differ, such "
+            f"as ({twice[0]!r}, 2), which `open` takes apart"
+        )
+    return listed
 
 
 def _count(name: Any, open_shard: Callable[[Any], Any]) -> int:
     source = _opened(name, open_shard)
     try:
-        return len(source) if _is_indexed(source) else sum(1 for _ in source)
+        return len(source) if is_indexed(source) else sum(1 for _ in source)
     finally:
         if hasattr(source, "close"):
             source.close()
@@ -249,8 +324,13 @@ def _opened(name: Any, open_shard: Callable[[Any], Any]) -> Any:
         ) from error
 
 
-def _is_indexed(source: Any) -> bool:
+def is_indexed(source: Any) -> bool:
+    """Tell whether a shard's samples are given by number, rather than one after another."""
     return isinstance(source, Sized) and hasattr(source, "__getitem__")
+
+
+def _place_text(name: Any, offset: int) -> str:
+    return f"in shard {name!s}, after {offset} samples"
 
 
 def _place_of(reader: _Reader) -> int:
@@ -259,4 +339,5 @@ def _place_of(reader: _Reader) -> int:
 
 def _tell(described: dict[str, Any]) -> str:
     digest = described["digest"][:12]
-    return f"{described['shards']} shards with {described['samples']} samples (sha256 {digest})"
+    samples = "" if described["samples"] == UNKNOWN else f" with {described['samples']} samples"
+    return f"{described['shards']} shards{samples} (sha256 {digest})"

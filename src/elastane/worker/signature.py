@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from elastane.model.errors import ModelMismatchError, UnsupportedModelError
 from elastane.model.records import ModelSignature
+from elastane.worker.handing import Handing
 from elastane.worker.layout import check_plain_tensor, memory_order
 from elastane.worker.parts import capture_model, describe_kind
 from elastane.worker.shards import ShardCatalogue
@@ -47,7 +48,7 @@ def _describe_tensors(prefix: str, captured: Mapping[str, Any]) -> list[tuple[st
 
 
 def _describe_object(obj: Stateful) -> str:
-    return obj.text if isinstance(obj, ShardCatalogue) else type(obj).__name__
+    return obj.text if isinstance(obj, ShardCatalogue | Handing) else type(obj).__name__
 
 
 def _describe(tensor: Tensor) -> str:

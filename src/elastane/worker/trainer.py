@@ -181,7 +181,7 @@ class Trainer:
             Why it could not be done: the model may need more than the batch's first element; "" if it was.
         """
         assert self._update is not None
-        batch = self.course.feeder.fetch(0, 0, 0)
+        batch = self.course.fetch_rehearsal()
         try:
             self._update.rehearse(batch)
         except Exception as error:  # noqa: BLE001 - the model is the user's: any error means no warm-up
@@ -205,7 +205,7 @@ class Trainer:
             self._close_epoch()
         self._yielded_epoch = None
         self._session.finish()
-        self.course.feeder.close()
+        self.course.close()
 
     def batches(self) -> Iterator[Any]:
         """Yield the batches of this worker's virtual workers until the epoch ends."""
@@ -249,8 +249,8 @@ class Trainer:
             return range(batches)
         return compute_eval_shares(batches, len(self._seating.ranges))[self._seating.own]
 
-    def gather(self, payload: bytes) -> list[bytes] | None:
-        """Collect bytes from all members between two steps.
+    def gather(self, payload: bytes, what: str = "the others' share of an evaluation") -> list[bytes] | None:
+        """Collect bytes from all members between two steps; `what` they are is told to those who wait.
 
         Returns:
             All payloads in topology order. None if a member was lost: this worker has entered the generation
@@ -260,7 +260,7 @@ class Trainer:
         if courier is None:
             return [payload]
         members = len(self.seating.ranges)
-        self._session.note_exchange("the others' share of an evaluation", len(payload) * members)
+        self._session.note_exchange(what, len(payload) * members)
         try:
             everybody = gather_bytes(courier, members, payload)
         except LinkBrokenError as error:
@@ -304,11 +304,25 @@ class Trainer:
         if self._epoch_done:
             return False
         self._session.pass_boundary()
+        self._see_ahead()
         if self._was_sent_on:
             # What the script does between the epochs is in this state already: it is not to be done twice.
             self._sent = copy_state(self.state.capture())
         self._step_began_s = time.monotonic()
         return not self._epoch_done
+
+    def _see_ahead(self) -> None:
+        """Look ahead in shards whose lengths are not known, together with all others, if the step needs it.
+
+        Who is lost meanwhile takes with him what he found, so those that are left look anew. It is a part of
+        the step: nobody commits before all have looked.
+        """
+        while not self._epoch_done and (goals := self.course.find_goals(self.seating.vranks)) is not None:
+            own = msgspec.msgpack.encode(self.course.look_ahead(goals))
+            everybody = self.gather(own, "how many samples the next shards have")
+            if everybody is not None:
+                found = [msgspec.msgpack.decode(text, type=list[tuple[int, int, bool]]) for text in everybody]
+                self.course.learn([one for finds in found for one in finds])
 
     def _open_body(self) -> tuple[Any] | None:
         """Begin the next virtual worker's part; None if it has no sample in the epoch's last step."""
@@ -432,6 +446,7 @@ class Trainer:
             samples=samples,
             lr_scale=lr_scale,
             values=average_values(reports),
+            shards=self.course.count_shards() or msgspec.UNSET,
         )
 
     def _drop(self) -> None:

@@ -111,6 +111,11 @@ def test_a_job_with_a_batch_policy_shows_it_in_place_of_n() -> None:
     assert wanted in draw(render_live(shared, 8)).splitlines()
 
 
+def test_a_job_whose_shards_are_handed_out_shows_how_many() -> None:
+    handed = replace(SNAPSHOT, shards=(5, 2, 13), workers=(), activity=(), events=())
+    assert "shards   5 todo, 2 doing, 13 done" in draw(render_live(handed, 8)).splitlines()
+
+
 def test_long_events_are_cut_at_the_edge_and_markup_is_shown_as_it_is() -> None:
     shouting = replace(SNAPSHOT, events=(event("leader", 0.0, worker="[bold]w1[/bold]" * 5),), workers=())
     assert draw(render_live(shouting, 1, zone=UTC), width=40).splitlines()[-1] == (

@@ -60,6 +60,7 @@ def test_ps_as_json_has_the_documented_fields(world: World) -> None:
         "step": 41,
         "epoch": 1,
         "values": {"lr": 0.1, "loss": 0.25},
+        "shards": None,
         "workers": [
             {"worker": "aaaa", "vranks": [0, 2], "leader": True, "device": "cpu:0", "pid": 100, **worker},
             {"worker": "bbbb", "vranks": [2, 4], "leader": False, "device": "cpu:1", "pid": 101, **worker},

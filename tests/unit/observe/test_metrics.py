@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from elastane.observe import metrics
 from elastane.observe.metrics import (
@@ -71,6 +72,16 @@ def test_records_read_back_as_they_were_written(tmp_path: Path, metrics_log: Met
     metrics_log.flush()
     assert read_metrics(tmp_path) == written
     assert read_metrics(tmp_path, after_step=1) == written[2:]
+
+
+def test_the_shards_that_were_handed_out_are_in_a_line_and_read_back(
+    tmp_path: Path, metrics_log: MetricsLog
+) -> None:
+    handed = structs.replace(record(0, loss=math.inf), shards=(5, 2, 3))
+    metrics_log.append(handed)
+    metrics_log.flush()
+    assert (tmp_path / METRICS_FILE).read_text().endswith('"values":{"loss":"inf"},"shards":[5,2,3]}\n')
+    assert read_metrics(tmp_path) == [handed]
 
 
 def test_a_line_has_the_documented_form(tmp_path: Path, metrics_log: MetricsLog) -> None:

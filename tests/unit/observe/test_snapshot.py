@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from elastane.core.view import JobView
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
@@ -101,6 +102,12 @@ TRAINING = JobView(
 
 def show(view: JobView, *events: Event) -> JobSnapshot:
     return compute_snapshot(INFO, view, [], events)
+
+
+def test_what_was_handed_out_after_the_last_step_is_shown_where_shards_are() -> None:
+    handed = [structs.replace(record(41), shards=(5, 2, 3))]
+    assert compute_snapshot(INFO, TRAINING, handed, ()).shards == (5, 2, 3)
+    assert compute_snapshot(INFO, TRAINING, [record(41)], ()).shards is None
 
 
 def test_a_job_in_steady_training_is_shown_whole() -> None:

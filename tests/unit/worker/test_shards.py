@@ -3,7 +3,6 @@
 import os
 import pickle
 import random
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from shard_files import Files, as_list, make
 from torch import nn
 
 import elastane
@@ -27,50 +27,6 @@ from elastane.worker.state import JobState
 
 LENGTHS = [5, 0, 8, 3, 7, 1, 6]
 TOTAL = sum(LENGTHS)
-
-
-class Files:
-    """Shards in memory that remember how they were used; shard s has samples (s, 0), (s, 1), ..."""
-
-    def __init__(self, lengths: list[int], *, indexed: bool = False, noisy: bool = False) -> None:
-        self.lengths = list(lengths)
-        self.indexed = indexed
-        self.noisy = noisy
-        self.opened: list[int] = []
-        self.read = 0
-        self.closed = 0
-
-    def open(self, number: int) -> Any:
-        self.opened.append(number)
-        if self.indexed:
-            return [(number, offset) for offset in range(self.lengths[number])]
-        return Source(self, number)
-
-
-class Source:
-    def __init__(self, files: Files, number: int) -> None:
-        self.files, self.number = files, number
-        if files.noisy:
-            torch.rand(1)
-
-    def __iter__(self) -> Iterator[Any]:
-        for offset in range(self.files.lengths[self.number]):
-            self.files.read += 1
-            noise = (torch.rand(()).item(), random.random()) if self.files.noisy else ()
-            yield (self.number, offset, *noise)
-        if self.files.noisy:
-            torch.rand(1)
-
-    def close(self) -> None:
-        self.files.closed += 1
-
-
-def make(files: Files, **settings: Any) -> ShardedData:
-    return elastane.shards(range(len(files.lengths)), open=files.open, **settings)
-
-
-def as_list(samples: list[Any]) -> list[Any]:
-    return samples
 
 
 def feeder_of(data: ShardedData, order: DataOrder) -> BatchFeeder:
@@ -188,6 +144,7 @@ def test_lengths_are_counted_told_or_computed(tmp_path: Path) -> None:
 def grown(number: int, *, by: int, indexed: bool) -> ShardedData:
     files = Files([4, 4], indexed=indexed)
     data = make(files)
+    assert len(data) == 8
     files.lengths[number] += by
     return data
 
@@ -211,9 +168,10 @@ def test_a_shard_that_changed_its_length_is_told(data: Any, message: str) -> Non
 def test_a_shard_that_cannot_be_opened_is_told_with_its_cause(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
     with pytest.raises(ShardError, match=r"a\.txt cannot be opened: FileNotFoundError: .*every worker must"):
-        elastane.shards([path], open=open)
+        len(elastane.shards([path], open=open))
     path.write_text("one\n")
     data = elastane.shards([path], open=open)
+    assert len(data) == 1
     path.unlink()
     feeder = feeder_of(data, DataOrder(samples=1, virtual_workers=1, batch_size=1))
     with pytest.raises(ShardError, match=r"a\.txt cannot be opened") as told:
@@ -229,10 +187,6 @@ def test_a_shard_that_cannot_be_opened_is_told_with_its_cause(tmp_path: Path) ->
         (lambda: elastane.shards(["a"], open=open, lengths=[-1]), "length of shard a is -1"),
         (lambda: elastane.shards(["a"], open=open, lengths=lambda _: None), "length of shard a is None"),
         (lambda: elastane.Job().loader(make(Files([0])), 1), "has 0 samples"),
-        (
-            lambda: elastane.Job(batch=elastane.FixedGlobal(4)).loader(make(Files([9]))),
-            "elastane.shards needs virtual workers",
-        ),
     ],
 )
 def test_what_is_no_data_is_refused_with_what_to_do(wrong: Any, message: str) -> None:
@@ -268,12 +222,12 @@ def test_a_job_trains_on_shards_and_keeps_them_in_its_state(first: str) -> None:
 
 
 def test_other_shards_are_refused_by_the_signature_and_by_a_saved_state() -> None:
-    own, other = (ShardCatalogue(make(Files(lengths))) for lengths in ([4, 5], [5, 4]))
+    own, other = (ShardCatalogue(make(Files(lengths)).describe()) for lengths in ([4, 5], [5, 4]))
     with pytest.raises(
         ModelMismatchError, match=r"sees 2 shards with 9 samples .* the job trains on 2 shards"
     ):
         own.load_state_dict(other.state_dict())
-    own.load_state_dict(ShardCatalogue(make(Files([4, 5]))).state_dict())
+    own.load_state_dict(ShardCatalogue(make(Files([4, 5])).describe()).state_dict())
     state = JobState(device=torch.device("cpu"), models=[nn.Linear(1, 1)])
     state.register("elastane.shards", own)
     assert ("registered/elastane.shards", own.text) in compute_signature(state, 2).entries
