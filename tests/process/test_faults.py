@@ -11,8 +11,8 @@ from elastic_world import Outcome
 from kill_points import NEWCOMER
 from kill_world import KillJob, run_quietly
 
+from elastane.model.exits import EXIT_FENCED
 from elastane.model.records import JobPhase, JobStatus
-from elastane.worker.standing import EXIT_FENCED
 
 pytestmark = pytest.mark.process
 

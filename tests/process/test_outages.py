@@ -12,10 +12,11 @@ from agent_world import nothing_left_behind, wait_for
 from elastic_world import Outcome
 from kill_world import KillJob, run_quietly
 
+from elastane.model.exits import EXIT_FENCED
+
 pytestmark = pytest.mark.process
 
 STEPS = 600
-EXIT_FENCED = 75
 
 
 @pytest.fixture(scope="module")

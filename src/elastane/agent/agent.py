@@ -37,7 +37,8 @@ from elastane.store.open import open_store
 
 _log = logging.getLogger(__name__)
 
-_STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
+"""Each of them is a request to stop."""
 _CLOSED = -1
 _PREDECESSOR_LIVES = 3.0
 """How many lives of its lease an agent waits for one of its name that it cannot see to be dead."""
@@ -259,7 +260,7 @@ class Agent:
         def stop(_number: int, _frame: FrameType | None) -> None:
             self.request_stop()
 
-        before = {number: signal.signal(number, stop) for number in _STOP_SIGNALS}
+        before = {number: signal.signal(number, stop) for number in STOP_SIGNALS}
         try:
             yield
         finally:

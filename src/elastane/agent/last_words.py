@@ -3,12 +3,12 @@
 import signal
 from pathlib import Path
 
+from elastane.model.exits import EXIT_FENCED
+
 _TAIL_BYTES = 8192
 """Enough for a traceback of some 60 frames; the log itself holds everything."""
 _MOST_CHARACTERS = 2000
 _LAST_LINES = 12
-CODE_FENCED = 75
-"""`worker.standing.EXIT_FENCED`, which cannot be had without loading torch."""
 _TRACEBACK = "Traceback (most recent call last)"
 
 _MEANINGS = {
@@ -39,7 +39,7 @@ def explain_exit(code: int | None) -> str:
         return "ended while no agent watched it: how is not known"
     if code == 0:
         return "ended by itself"
-    if code == CODE_FENCED:
+    if code == EXIT_FENCED:
         return "stopped by itself, since the others go on without it"
     if code > 0:
         return f"ended with an error (exit code {code})"

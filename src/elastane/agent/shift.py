@@ -31,10 +31,10 @@ from elastane.core.staffing import (
     plan_staffing,
     read_history,
 )
-from elastane.core.staffing.history import CODE_NOT_STARTED
 from elastane.core.view import JobView
 from elastane.jobs.registry import log_path
 from elastane.jobs.requests import JobPicture
+from elastane.model.exits import EXIT_NOT_STARTED
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo, JobPhase, JobStatus, Post, Roster, WorkerPhase
 from elastane.observe.events import EventLog
@@ -152,7 +152,7 @@ class Shift:
                 self._unposted.append((worker, code))
             case StartFailed(worker=worker, why=why):
                 self.log("worker_start_failed", worker=worker, reason=why)
-                self._unposted.append((worker, CODE_NOT_STARTED))
+                self._unposted.append((worker, EXIT_NOT_STARTED))
             case PoolReported(kind=kind, fields=fields):
                 self.log(kind, **fields)
 

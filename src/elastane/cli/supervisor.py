@@ -16,13 +16,13 @@ from types import FrameType
 
 import msgspec
 
+from elastane.agent.agent import STOP_SIGNALS
 from elastane.agent.serve import CODE_UNABLE, LastWord, Order
 from elastane.jobs.registry import log_path
 from elastane.model import errors
 from elastane.model.records import JobStatus
 from elastane.observe.events import EventLog
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 MOST_DEATHS = 5
 """Agents in a row that die soon after their start, after which there is no point in another one."""
 SHORT_LIFE_S = 60.0

@@ -32,6 +32,7 @@ from elastane.core.view import JobView, encode
 from elastane.jobs.ending import write_end
 from elastane.jobs.requests import request_stop
 from elastane.model.errors import ElastaneError, JobNotFoundError, JobStateError, LeaseLostError
+from elastane.model.exits import EXIT_FENCED
 from elastane.model.records import (
     JobKeys,
     JobPhase,
@@ -51,7 +52,7 @@ from elastane.worker.courier import Courier
 from elastane.worker.errands import Errands
 from elastane.worker.following import JobFollower
 from elastane.worker.milestones import Milestones
-from elastane.worker.standing import EXIT_FENCED, LOOK_AGAIN_S, Left, Standing
+from elastane.worker.standing import LOOK_AGAIN_S, Left, Standing
 
 _log = logging.getLogger(__name__)
 _T = TypeVar("_T")

@@ -12,12 +12,11 @@ from typing import NoReturn
 from elastane.core.gate import ProposalId, StepGate, Switch, Wait
 from elastane.core.member import LocalState, Quit
 from elastane.core.stance import Stance
+from elastane.model.exits import EXIT_FENCED
 from elastane.model.records import ActivityKind, MemberRecord
 from elastane.model.topology import Topology
 from elastane.worker.courier import Courier
 
-EXIT_FENCED = 75
-"""Exit code of a worker that stopped because the others go on without it (EX_TEMPFAIL of sysexits.h)."""
 LOOK_AGAIN_S = 1.0
 """A waiting training thread looks around this often even if nobody notifies it."""
 SILENCE_S = 15.0

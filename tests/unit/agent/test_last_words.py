@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from elastane.agent.last_words import CODE_FENCED, explain_exit, name_signal, read_last_words
-from elastane.worker.standing import EXIT_FENCED
+from elastane.agent.last_words import explain_exit, name_signal, read_last_words
 
 
 @pytest.mark.parametrize(
@@ -22,10 +21,6 @@ from elastane.worker.standing import EXIT_FENCED
 )
 def test_exit_codes_are_told_in_words(code: int, name: str, meaning: str) -> None:
     assert (name_signal(code), explain_exit(code)) == (name, meaning)
-
-
-def test_a_fenced_worker_is_known_by_its_code() -> None:
-    assert CODE_FENCED == EXIT_FENCED
 
 
 def test_the_last_traceback_of_a_log_is_found(tmp_path: Path) -> None:

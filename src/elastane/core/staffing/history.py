@@ -14,13 +14,10 @@ from elastane.core.staffing.nouns import (
     WorkerProcess,
 )
 from elastane.core.view import JobView
+from elastane.model.exits import EXIT_FENCED, EXIT_NOT_STARTED
 from elastane.model.ids import DeviceId, WorkerId
 from elastane.model.records import Roster, WorkerPhase
 
-CODE_NOT_STARTED = 127
-"""Exit code noted for a worker whose process could not be made; what shells report for such."""
-CODE_FENCED = 75
-"""A worker's own: it stopped because it was cut off (EX_TEMPFAIL of sysexits.h)."""
 _SIGTERM = 15
 CODES_ASKED = (-_SIGTERM, 128 + _SIGTERM)
 """Ended by SIGTERM, by its default action or by a handler; nobody here had sent it."""
@@ -136,7 +133,7 @@ def _classify(view: JobView, process: WorkerProcess, code: int | None) -> Failur
         return FailureKind.PREEMPTION
     if code == 0:
         return FailureKind.SCRIPT if _ended_too_early(view, process) else None
-    if code is None or code < 0 or code in (CODE_NOT_STARTED, CODE_FENCED):
+    if code is None or code < 0 or code in (EXIT_NOT_STARTED, EXIT_FENCED):
         return FailureKind.MACHINE
     return FailureKind.SCRIPT
 
