@@ -1,51 +1,18 @@
-"""One job over several machines, each a network namespace: it starts, is resized, loses nodes and cables."""
+"""One job over several machines, each a network namespace: it starts, is resized, and nodes come and go."""
 
 import signal
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from agent_world import DEADLINE_S, wait_for
+from cluster import begin, cluster, kill_node
 from elastic_world import Outcome
-from network import Network, network, why_not_possible
-from nodes_world import SIZE, NodesJob, kill, serving
+from network import why_not_possible
 
 pytestmark = [
     pytest.mark.process,
     pytest.mark.skipif(bool(reason := why_not_possible()), reason=reason or "possible"),
 ]
-
-
-@contextmanager
-def cluster(folder: Path, *nodes: str) -> Iterator[tuple[Network, NodesJob]]:
-    with network(folder, *nodes) as net:
-        prefixes = {node: net.prefix(node) for node in nodes}
-        with serving(folder, net.store_url, **prefixes) as job:
-            job.reach = lambda: net.inside("hub")
-            yield net, job
-
-
-def begin(job: NodesJob, marks: Path, *nodes: str, workers: int, flags: tuple[str, ...] = ()) -> None:
-    """Run a job on all nodes, the first of which makes it, and wait until it trains there."""
-    script = (*SIZE, "--marks", str(marks))
-    job.run(
-        *("--nodes", str(len(nodes)), "--workers", f"{workers}:{workers}", "--devices", "2", *flags),
-        script=script,
-        node=nodes[0],
-    )
-    assert job.info.script
-    for node in nodes[1:]:
-        job.serve(node, "--devices", "2")
-
-
-def kill_node(job: NodesJob, node: str) -> None:
-    """End all processes of a node at once: agent, workers, commands."""
-    pids = [job.agent_pid(node), *(m.pid for m in job.view().members.values() if m.node == node)]
-    job.commands[node].kill()
-    for pid in pids:
-        kill(pid)
-    job.commands.pop(node).wait()
 
 
 def test_a_job_trains_on_two_nodes_is_scaled_and_survives_the_loss_of_one(
@@ -67,22 +34,6 @@ def test_a_job_trains_on_two_nodes_is_scaled_and_survives_the_loss_of_one(
         assert job.last_word("a")["phase"] == "finished"
 
 
-def test_a_node_whose_cable_is_pulled_is_replaced_and_comes_back_when_it_is_mended(
-    tmp_path: Path, marks: Path, undisturbed: Outcome
-) -> None:
-    with cluster(tmp_path, "a", "b") as (net, job):
-        begin(job, marks, "a", "b", workers=3)
-        before = job.settle("a", "a", "b")
-        net.cut("b")
-        job.settle("a", "a")
-        job.wait_steps(2)
-        net.heal()
-        after = job.settle("a", "a", "b")
-        assert {w for w, node in after.items() if node == "a"} == {w for w, n in before.items() if n == "a"}
-        assert not {w for w, node in after.items() if node == "b"} & set(before)
-        assert job.finish(marks) == undisturbed
-
-
 def test_a_node_that_is_told_to_stop_leaves_the_job_which_goes_on_and_may_come_back(
     tmp_path: Path, marks: Path, undisturbed: Outcome
 ) -> None:
@@ -100,5 +51,35 @@ def test_a_node_that_is_told_to_stop_leaves_the_job_which_goes_on_and_may_come_b
         wait_for("the agent of b", lambda: "b" in job.view().agents)
         job.ask("scale", "job", "3", "--wait")
         assert sorted(job.members().values()) == ["a", "a", "b"]
+        assert job.finish(marks) == undisturbed
+        assert job.events("switched", mode="recovery") == []
+
+
+def test_the_node_that_made_the_job_and_leads_it_may_die(
+    tmp_path: Path, marks: Path, undisturbed: Outcome
+) -> None:
+    with cluster(tmp_path, "a", "b") as (_, job):
+        begin(job, marks, "a", "b", workers=2)
+        members = job.settle("a", "b")
+        leader = job.view().leader
+        assert leader is not None
+        kill_node(job, members[leader])
+        (survivor,) = {"a", "b"} - {members[leader]}
+        job.settle(survivor, survivor)
+        assert job.view().leader in job.members()
+        assert job.finish(marks) == undisturbed
+
+
+def test_an_etcd_that_is_killed_and_back_within_a_lease_costs_nobody_anything(
+    tmp_path: Path, marks: Path, undisturbed: Outcome
+) -> None:
+    with cluster(tmp_path, "a", "b") as (net, job):
+        begin(job, marks, "a", "b", workers=2)
+        before = job.settle("a", "b")
+        net.stop_etcd()
+        net.start_etcd()
+        job.wait_steps(4)
+        job.ask("scale", "job", "3", "--wait")
+        assert before.items() <= job.members().items()
         assert job.finish(marks) == undisturbed
         assert job.events("switched", mode="recovery") == []
