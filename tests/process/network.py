@@ -120,7 +120,9 @@ class Network:
 
     def start_etcd(self) -> None:
         data = self.folder / "etcd"
-        environment = {key: value for key, value in os.environ.items() if not key.startswith("ETCD_")}
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith(("ETCD_", "ELASTANE_"))
+        }
         with (self.folder / "etcd.log").open("ab") as log:
             self._etcd = subprocess.Popen(
                 [*self.prefix("hub"), str(find_etcd()), "--data-dir", str(data), *ETCD_FLAGS],

@@ -51,7 +51,7 @@ def test_two_nodes_of_which_one_does_not_hear_the_other_go_on_with_one_of_them(
         begin(job, marks, "a", "b", workers=2)
         job.settle("a", "b")
         net.drop("a", "b")
-        job.wait_event("dismissed")
-        net.heal()
+        job.wait_event("told_to_quit")
         job.wait_steps(2)
+        net.heal()
         assert job.finish(marks) == undisturbed

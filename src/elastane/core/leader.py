@@ -368,10 +368,8 @@ def _leave_out(keys: JobKeys, view: JobView, proposal: Topology, faults: Mapping
 
 
 def _dismiss(keys: JobKeys, view: JobView, workers: list[WorkerId], why: str) -> Decision:
-    dismissals = {
-        keys.dismissal(w): encode(Dismissal(reason=f"could not be connected to the others ({why})"))
-        for w in workers
-    }
+    order = Dismissal(reason=f"could not be connected to the others ({why})", unreachable=True)
+    dismissals = {keys.dismissal(w): encode(order) for w in workers}
     return _withdraw(keys, view, f"the change was given up ({why})", dismissals)
 
 

@@ -249,6 +249,8 @@ class Dismissal(msgspec.Struct, frozen=True, kw_only=True):
     """Tell a worker that the job goes on without it."""
 
     reason: str
+    unreachable: bool = False
+    """It could not be connected to the others: a fault of its machine or cable, so that its device rests."""
 
 
 class ModelSignature(msgspec.Struct, frozen=True, kw_only=True):

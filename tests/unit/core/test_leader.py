@@ -258,20 +258,20 @@ def test_a_proposal_is_withdrawn_when_a_peer_goes() -> None:
 
 
 def test_a_newcomer_that_cannot_be_connected_is_dismissed() -> None:
-    dismissal = Dismissal(reason="could not be connected to the others (c: no route)")
+    dismissal = Dismissal(reason="could not be connected to the others (c: no route)", unreachable=True)
     failed = joining({A: Connected(), C: Failed(why="no route")})
     assert decided(failed) == withdrawn("the change was given up (c: no route)", c=dismissal)
 
 
 def test_a_newcomer_is_dismissed_for_a_fault_of_a_member_too() -> None:
-    dismissal = Dismissal(reason="could not be connected to the others (a: no route)")
+    dismissal = Dismissal(reason="could not be connected to the others (a: no route)", unreachable=True)
     failed = joining({A: Failed(why="no route")})
     assert decided(failed) == withdrawn("the change was given up (a: no route)", c=dismissal)
 
 
 def test_who_is_late_is_left_out() -> None:
     why = "c: not connected after 10 s"
-    dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
+    dismissal = Dismissal(reason=f"could not be connected to the others ({why})", unreachable=True)
     late = decided(joining({A: Connected()}), proposed_at_s=90.0)
     assert late == withdrawn(f"the change was given up ({why})", c=dismissal)
 
@@ -284,7 +284,7 @@ def test_at_the_start_only_who_is_at_fault_is_dismissed() -> None:
         acks={B: Failed(why="no route")},
         status=STARTING,
     )
-    dismissal = Dismissal(reason="could not be connected to the others (b: no route)")
+    dismissal = Dismissal(reason="could not be connected to the others (b: no route)", unreachable=True)
     assert decided(picture) == withdrawn("the change was given up (b: no route)", b=dismissal)
 
 
@@ -309,7 +309,7 @@ def test_survivors_that_cannot_reach_each_other_try_once_more(mode: Mode) -> Non
 
 def test_survivors_that_still_cannot_reach_each_other_part() -> None:
     why = "a: not connected after 10 s; b: not connected after 10 s"
-    dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
+    dismissal = Dismissal(reason=f"could not be connected to the others ({why})", unreachable=True)
     expected = withdrawn(f"the change was given up ({why})", b=dismissal)
     assert decided(repairing(asked=1), proposed_at_s=90.0) == expected
     beside_a_spare = repairing({WorkerId("d"): Connected()}, spare=True, asked=1)
@@ -318,7 +318,7 @@ def test_survivors_that_still_cannot_reach_each_other_part() -> None:
 
 def test_who_holds_the_newest_state_is_never_given_up() -> None:
     why = "a: not connected after 10 s"
-    dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
+    dismissal = Dismissal(reason=f"could not be connected to the others ({why})", unreachable=True)
     picture = repairing({B: Connected()}, asked=1)
     behind = replace(picture, members={A: record("a", generation=2), B: record("b", generation=1)})
     expected = withdrawn(f"the change was given up ({why})", b=dismissal)
@@ -327,7 +327,7 @@ def test_who_holds_the_newest_state_is_never_given_up() -> None:
 
 def test_a_survivor_that_alone_cannot_be_reached_is_given_up() -> None:
     why = "a: not connected after 10 s"
-    dismissal = Dismissal(reason=f"could not be connected to the others ({why})")
+    dismissal = Dismissal(reason=f"could not be connected to the others ({why})", unreachable=True)
     picture = repairing({B: Connected(halted_at=5)}, asked=1)
     expected = withdrawn(f"the change was given up ({why})", a=dismissal)
     assert decided(picture, proposed_at_s=90.0) == expected

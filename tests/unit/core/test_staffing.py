@@ -35,6 +35,7 @@ from elastane.core.staffing import (
 from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import DeviceId, WorkerId
 from elastane.model.records import (
+    Dismissal,
     ExitRecord,
     JobPhase,
     JobStatus,
@@ -106,7 +107,7 @@ def test_wished_devices_come_first_named_with_or_without_their_node() -> None:
 def test_without_a_free_device_the_plan_says_for_what_it_waits() -> None:
     made = plan(view(member("w1"), wanted=3), node(process("w1"), devices=2))
     assert started_on(made) == ["cpu:1"]
-    assert made.waiting == "1 workers wait for a free device: all 2 of n are in use"
+    assert made.waiting == "1 worker waits for a free device: all 2 of n are in use"
 
 
 @pytest.mark.parametrize(
@@ -148,7 +149,7 @@ def test_a_device_that_fails_again_rests_longer_each_time(failures: int, rest_s:
     here = node(devices=1, history=failed(failures))
     resting = plan(view(wanted=1), here, 100.0)
     assert resting == StaffingPlan(
-        waiting="1 workers wait for devices that rest after failures", wake_at_s=100.0 + rest_s
+        waiting="1 worker waits for devices that rest after failures", wake_at_s=100.0 + rest_s
     )
     assert started_on(plan(view(wanted=1), here, 100.0 + rest_s)) == ["cpu:0"]
 
@@ -255,6 +256,16 @@ def test_what_counts_as_a_failure_and_of_which_kind(
     seen: JobView, ended: WorkerProcess, code: int | None, failure: FailureKind | None
 ) -> None:
     assert observe_exit(seen, node(ended), WorkerId("w1"), code, 2.0, SETTINGS)[1] is failure
+
+
+@pytest.mark.parametrize("code", [0, 75])
+def test_a_worker_that_the_others_could_not_reach_counts_against_its_machine(code: int) -> None:
+    order = Dismissal(reason="could not be connected to the others", unreachable=True)
+    seen = view(dismissed={WorkerId("w1"): order})
+    ended = process("w1", READY, dismissed_at_s=1.0)
+    after, failure = observe_exit(seen, node(ended), WorkerId("w1"), code, 2.0, SETTINGS)
+    assert failure is FailureKind.MACHINE
+    assert after.history[ended.device].failures == 1
 
 
 def test_an_exit_record_takes_a_member_out_of_the_count() -> None:

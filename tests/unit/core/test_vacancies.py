@@ -210,7 +210,7 @@ def test_each_agent_fills_its_own_vacancies_and_one_says_for_what_the_rest_waits
         "a": ["cpu:0", "cpu:1"],
         "b": ["cpu:0"],
     }
-    assert made["a"].waiting == "1 workers wait for a free device: all 3 of a, b are in use"
+    assert made["a"].waiting == "1 worker waits for a free device: all 3 of a, b are in use"
     assert made["b"].waiting == ""
 
 

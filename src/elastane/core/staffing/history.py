@@ -126,6 +126,10 @@ def _observe(view: JobView, process: WorkerProcess, now_s: float, *, is_frozen: 
 
 def _classify(view: JobView, process: WorkerProcess, code: int | None) -> FailureKind | None:
     """Return what kind of failure it is that a process has ended; None if it was right to end."""
+    order = view.dismissed.get(process.worker)
+    if order is not None and order.unreachable and not view.status.phase.ended:
+        # Else a machine that others cannot reach would start one worker after the other for nothing.
+        return FailureKind.MACHINE
     sent_away = (process.terminated_at_s, process.dismissed_at_s) != (None, None)
     if view.status.phase.ended or sent_away:
         return None

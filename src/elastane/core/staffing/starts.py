@@ -83,7 +83,7 @@ def _is_complete(view: JobView) -> bool:
 def _explain_waiting(view: JobView, unfilled: int) -> str:
     serving = {node: agent for node, agent in view.agents.items() if node not in view.spec.vacating}
     here, names = len(serving), ", ".join(sorted(serving))
-    who = f"{unfilled} workers wait"
+    who = "1 worker waits" if unfilled == 1 else f"{unfilled} workers wait"
     if view.current is None and here < view.spec.nodes:
         return (
             f"{who} for more nodes: {here} of {view.spec.nodes} are here ({names}); "
