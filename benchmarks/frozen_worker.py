@@ -26,8 +26,10 @@ ROW = Row(
         "long as its heartbeat timeout; at its default of 60 s it waits for so long."
     ),
     remarks=(
-        "A worker renews its lease every second, so it runs out 2 to 3 s after the freeze. Neither gloo "
-        "nor NCCL can tell a frozen peer from a slow one, which is why stock training waits."
+        "A worker renews its lease every second, so it runs out 2 to 3 s after the freeze. A process that "
+        "its agent has seen frozen for the length of the lease is ended by the agent, so one that is "
+        "continued a little later than that does not end itself. Neither gloo nor NCCL can tell a frozen "
+        "peer from a slow one, which is why stock training waits."
     ),
 )
 FREEZES = 5

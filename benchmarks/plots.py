@@ -10,6 +10,7 @@ from matplotlib.figure import Figure as Drawing
 from benchmarks.figures import Chart, Figure
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7")  # Okabe and Ito: told apart by everybody
+PEERS = {"torchrun": COLOURS[1], "torchft": COLOURS[2]}
 PIXELS_PER_INCH = 120
 SHORTEST_S = 1e-3
 """Where the scale of durations begins: less than a fifth of the shortest step that is measured."""
@@ -39,7 +40,7 @@ def draw_durations(title: str, figures: Sequence[Figure], path: Path) -> None:
     labels = [f"{figure.figure} ({figure.workload})" for figure in figures]
     for place, figure in enumerate(figures):
         low, middle, high = (max(v, SHORTEST_S) for v in (figure.min, figure.value, figure.max))
-        colour = COLOURS["torchrun" in figure.figure]
+        colour = next((shade for peer, shade in PEERS.items() if peer in figure.figure), COLOURS[0])
         axes.hlines(place, low, high, color=colour, linewidth=2, alpha=0.4)
         axes.plot(middle, place, "o", color=colour, markersize=6)
     axes.set_yticks(range(len(figures)), labels, fontsize=8)

@@ -40,6 +40,8 @@ ROWS = (
     (autoscaler.ROW, autoscaler.measure),
 )
 PAGE = ROOT / "docs" / "benchmarks.md"
+DRAWN = ("stop, ", "join, ", "SIGKILL to next step", "SIGSTOP to next step")
+"""Beginnings of the names of figures that are durations a user waits for."""
 
 
 def main() -> None:
@@ -95,7 +97,7 @@ def draw_plots(report: Report, folder: Path) -> list[tuple[str, str]]:
     durations = [
         in_seconds(figure)
         for figure in report.figures
-        if figure.figure.startswith(("stop, ", "join, ")) and figure.unit in ("ms", "s")
+        if figure.figure.startswith(DRAWN) and figure.unit in ("ms", "s")
     ]
     if durations:
         draw_durations(report.title, durations, folder / f"{report.name}.png")
