@@ -21,14 +21,18 @@ from benchmarks.processes import end_tree, start_python, wait_until
 from elastane.core.view import JobView
 from elastane.jobs.registry import find_job
 from elastane.jobs.requests import read_picture, request_migrate, request_scale
+from elastane.jobs.slowdowns import SlowdownLease
 from elastane.model.errors import JobNotFoundError
 from elastane.model.ids import JobId
+from elastane.model.records import Slowdown
 from elastane.observe.events import Event, read_events
 from elastane.observe.metrics import MetricsRecord, MetricsTail
 from elastane.store.base import Store
 from elastane.store.open import open_store
 
 JOB_NAME = "bench"
+SLOW_FOR_S = 3600.0
+"""Longer than any job of a benchmark lasts."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +127,17 @@ class ElasticJob:
         asked_at_s = time.time()
         request_migrate(self._store, self._job, worker)
         return asked_at_s
+
+    def slow_down(self, place: int, factor: float) -> float:
+        """Make the member at this place so many times as slow until it goes; return from when on it is."""
+        view = self.look()
+        assert self._store is not None
+        assert view.current is not None, "the job trains"
+        worker = view.current.members[place].worker
+        order = Slowdown(factor=factor, for_s=SLOW_FOR_S, drill="bench")
+        SlowdownLease(self._store, self._job, SLOW_FOR_S).begin({worker: order}, time.monotonic())
+        self._wait(lambda: self.events("slowed"), f"{worker} to be slow")
+        return self.events("slowed")[0].at_s
 
     def look(self) -> JobView:
         """Return the job's records as they are now."""

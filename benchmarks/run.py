@@ -18,7 +18,9 @@ from benchmarks import (
     steady_state,
     stop_time,
     store_latency,
+    straggler,
     timeline,
+    transient_devices,
     virtual_worker_cost,
 )
 from benchmarks.command import measure_row
@@ -34,6 +36,8 @@ ROWS = (
     (join_latency.ROW, join_latency.measure),
     (recovery_time.ROW, recovery_time.measure),
     (frozen_worker.ROW, frozen_worker.measure),
+    (straggler.ROW, straggler.measure),
+    (transient_devices.ROW, transient_devices.measure),
     (virtual_worker_cost.ROW, virtual_worker_cost.measure),
     (timeline.ROW, timeline.measure),
     (store_latency.ROW, store_latency.measure),

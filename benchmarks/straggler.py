@@ -1,7 +1,8 @@
 """B8: a worker becomes slow in the middle of a job: what that costs, and what is left of it afterwards.
 
 Run: python -m benchmarks.straggler [--out FILE.json] [--quick]. Turns are sleeps of a known length,
-everything else is real: workers, gradients, protocol.
+everything else is real: workers, gradients, protocol, and the slowness, which is that of `elastane chaos
+--slow`.
 """
 
 import statistics
@@ -24,9 +25,9 @@ ROW = Row(
     id="B8",
     name="straggler",
     title="A worker becomes slow: how soon is it found, and what is left of the throughput?",
-    method="Four workers, turns of a known length. In the middle of the job those of one worker become "
-    "longer. Throughput is that of the median step, over the median step before. Steps are counted from "
-    "the first slow one to the decision.",
+    method="Four workers, turns of a known length. In the middle of the job one worker is made slow, as "
+    "`elastane chaos --slow` does. Throughput is that of the median step, over the median step before. Steps "
+    "are counted from the first slow one to the decision.",
     remarks="Replacing gives all of the throughput back. Rebalancing cannot give back what the slow worker "
     "no longer does: 6 of 7 where it works at half the speed; and it needs no device.",
 )
@@ -78,26 +79,25 @@ class Measured:
 def run_case(case: Case) -> Measured:
     """Run one job through one slow-down."""
     with tempfile.TemporaryDirectory() as text:
-        folder = Path(text)
-        (folder / "home").mkdir()
         plan = Plan(
             script=SCRIPT,
-            arguments=(*("--turn", str(case.turn_s), "--slowness", str(case.slowness), "--folder", text),),
+            arguments=("--turn", str(case.turn_s)),
             workers=WORKERS,
             flags=(
                 *("--devices", str(DEVICES), "--virtual-workers", str(case.virtual_workers)),
                 *("--stragglers", case.answer),
             ),
         )
-        with ElasticJob(plan, folder / "home") as job:
+        with ElasticJob(plan, Path(text)) as job:
             job.wait_commits(2 * WINDOW)
             before = job.commits[-WINDOW:]
-            (folder / "slow").touch()
-            slow_from = len(job.commits) + 1  # the step in flight is slow in part
+            slow_at_s = job.slow_down(1, case.slowness)
             switch = job.wait_switch(1)
             job.wait_commits(WINDOW + 5)
             found = next(e for e in job.events("straggler") if e.fields["action"] != "bear")
             first, step = job.commits[0].step, switch["step"]
+            # The step in flight was slow in part.
+            slow_from = sum(commit.at_s <= slow_at_s for commit in job.commits) + 1
             during = job.commits[slow_from : step - first]
             after = job.commits[step - first + 3 :]
             undisturbed_s = statistics.median(compute_periods(before))

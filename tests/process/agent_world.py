@@ -19,7 +19,7 @@ from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.jobs.registry import NewJob, create_job, log_path
 from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
-from elastane.model.records import JobInfo, JobStatus, Spec
+from elastane.model.records import JobInfo, JobStatus, Launch, Spec
 from elastane.observe.events import Event, read_events
 from elastane.store.base import Store
 from elastane.store.open import open_store
@@ -170,7 +170,15 @@ class World:
         script.write_text(source)
         with open_store(f"sqlite://{home}/store.db") as store:
             info = create_job(
-                store, home, NewJob(name="job", script=str(script), arguments=arguments, spec=spec)
+                store,
+                home,
+                NewJob(
+                    name="job",
+                    script=str(script),
+                    arguments=arguments,
+                    spec=spec,
+                    launch=Launch(stragglers=settings.workers.stragglers),
+                ),
             )
         world = cls.attach(home, info, settings, **changes)
         if start:

@@ -1,8 +1,12 @@
 """Each example runs alone and as an elastic job, and comes to the same state."""
 
+import json
 import re
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -15,8 +19,13 @@ SHORT = {
     "language_model.py": ("--max-steps", "6", "--virtual-workers", "3"),
     "sharded_text.py": ("--epochs", "1"),
     "mlp25m.py": ("--steps", "2", "--batch-size", "8"),
+    "autoscaling.py": ("--steps", "3", "--turn", "0"),
+    "straggler.py": ("--steps", "3", "--turn", "0"),
 }
 """Arguments with which each example is done in seconds."""
+
+DEADLINE_S = 300.0
+"""Far beyond what anything takes: only a hang meets it, on however busy a machine."""
 
 
 def run(*arguments: str) -> str:
@@ -47,3 +56,57 @@ def test_an_example_gives_the_same_state_alone_and_with_two_workers(name: str, t
     run(*command, "--", *SHORT[name])
     logs = sorted(tmp_path.glob("jobs/*/logs/w*.log"))
     assert find_results("".join(path.read_text() for path in logs)) == alone
+
+
+def elastane(home: Path, *arguments: str) -> subprocess.Popen[str]:
+    """Start a command of elastane on a home of its own."""
+    name, *rest = arguments
+    command = [sys.executable, "-m", "elastane.cli.main", name, "--home", str(home), *rest]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+
+
+def read(process: subprocess.Popen[str]) -> str:
+    text, _ = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 0, text
+    return text
+
+
+def wait_for(what: str, look: Callable[[], object]) -> None:
+    deadline_s = time.monotonic() + DEADLINE_S
+    while not look():
+        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
+        time.sleep(0.05)
+
+
+def find_events(home: Path, kind: str) -> list[dict[str, object]]:
+    lines = [line for path in home.glob("jobs/*/events.jsonl") for line in path.read_text().splitlines()]
+    return [event for line in lines if (event := json.loads(line))["kind"] == kind]
+
+
+def test_the_autoscaling_example_keeps_a_number_of_workers_and_tells_why(tmp_path: Path) -> None:
+    script = str(EXAMPLES / "autoscaling.py")
+    read(elastane(tmp_path, "run", script, "--autoscale", "max=6", "--plain", "--", "--steps", "150"))
+    picture = tmp_path / "search.png"
+    shown = read(elastane(tmp_path, "autoscale", "autoscaling", "--plot", str(picture)))
+    # Four on a quiet machine; a busy one may shift what is measured.
+    assert re.search(r"^[2-6] workers are kept$", shown, re.MULTILINE), shown
+    assert picture.stat().st_size > 0
+
+
+def test_the_straggler_example_relieves_its_slow_worker(tmp_path: Path) -> None:
+    script = str(EXAMPLES / "straggler.py")
+    flags = ("--workers", "3", "--stragglers", "auto", "--plain")
+    job = elastane(tmp_path, "run", script, *flags, "--", "--steps", "100000")
+    try:
+        wait_for("the first steps", lambda: list(tmp_path.glob("jobs/*/metrics.jsonl")))
+        drill = elastane(tmp_path, "chaos", "straggler", "--slow", "1=3", "--for", "1h", "--json")
+        wait_for("the slow worker", lambda: find_events(tmp_path, "slowed"))
+        wait_for("relief", lambda: find_events(tmp_path, "straggler"))
+        drill.send_signal(signal.SIGINT)
+        text, _ = drill.communicate(timeout=DEADLINE_S)
+        assert '"worker": "w2"' in text
+        assert '"missing_steps": 0' in text
+    finally:
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=DEADLINE_S)
+    assert job.returncode == 10  # stopped, its state saved

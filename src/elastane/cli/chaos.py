@@ -1,7 +1,8 @@
 """The command that harms a running job on purpose and reports what came of it.
 
 Whom it may harm is decided in `core/drills.py`, whose process that is found in `agent/strike.py`, and what it
-did is read from the job's own log by `observe/drills.py`. This module owns the clock, the dice and Ctrl-C.
+did is read from the job's own log by `observe/drills.py`. Slow workers are the business of `cli/slowing.py`.
+This module owns the clock, the dice and Ctrl-C.
 """
 
 import random
@@ -20,23 +21,26 @@ import typer
 from elastane.agent.strike import Mark, find_worker_process
 from elastane.checkpoint.catalog import list_checkpoints
 from elastane.checkpoint.target import open_job_target
+from elastane.cli.contention import MAX_PROCESSES
 from elastane.cli.drill_report import render_report, summarise_report
+from elastane.cli.drill_watch import DrillWatch
 from elastane.cli.exits import Exit
+from elastane.cli.groups import option_group
 from elastane.cli.options import Desk, JobArgument
 from elastane.cli.output import Output
 from elastane.cli.parse import parse_duration
-from elastane.cli.watch import EventTail
+from elastane.cli.slow_report import describe_order, render_slow_report, summarise_slow_report
+from elastane.cli.slowing import SlowOrder, SlowSession, read_slow, warn
 from elastane.cli.wording import format_duration
 from elastane.core.drills import Harm, Spared, Target, choose_target, find_safe_holders
 from elastane.core.view import JobView
 from elastane.jobs.registry import find_job, read_launch
 from elastane.jobs.requests import read_picture
-from elastane.model.errors import JobStateError
+from elastane.model.errors import ConfigError, JobStateError
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo
 from elastane.observe.drills import Drill, find_next_commit, find_workers_back, judge_drills
-from elastane.observe.events import Event, EventLog
-from elastane.observe.metrics import MetricsRecord, MetricsTail, read_metrics
+from elastane.observe.events import EventLog
 from elastane.store.base import Store
 
 LOOK_S = 0.05
@@ -45,8 +49,8 @@ FREEZE_FACTOR = 1.5
 """A frozen worker is let go on after so many leases: by then all others have given it up."""
 SETTLE_S = 20.0
 """How long the last drill may take, beside the lease: a cold start on a busy machine takes 15 s."""
-KEPT_METRICS = 200
-"""Steps before the first drill that are read: enough for the time of a step."""
+EVERY = "5s"
+"""Time between two drills unless said otherwise: a worker is back by then."""
 
 
 @dataclass(kw_only=True)
@@ -63,45 +67,31 @@ class Session:
     interrupted: bool = False
     drills: list[Drill] = field(default_factory=list)
     spared: list[str] = field(default_factory=list)
-    metrics: list[MetricsRecord] = field(default_factory=list)
-    events: list[Event] = field(default_factory=list)
     frozen: list[tuple[float, Mark]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        directory = Path(self.info.directory)
-        self._new_metrics = MetricsTail(directory, last=KEPT_METRICS)
-        self._new_events = EventTail(directory)
-        self._log = EventLog(directory, "chaos")
+        self.watch = DrillWatch(self.store, self.info)
+        self._log = EventLog(Path(self.info.directory), "chaos")
 
     # --- looking -------------------------------------------------------------------------------------
 
     def look(self) -> JobView:
         """Read what is new; wake whoever was frozen long enough; return the job as it is."""
-        self.metrics += self._new_metrics.poll()
-        self.events += self._new_events.poll()
         self._wake_frozen(time.monotonic())
-        return read_picture(self.store, self.info.job).view
+        return self.watch.look()
 
     @property
     def harmed(self) -> frozenset[WorkerId]:
         """Return all workers that were harmed so far."""
         return frozenset(drill.target.worker for drill in self.drills)
 
-    def read_curve(self) -> list[MetricsRecord]:
-        """Return the steps since a little before the first drill, as the log has them now.
-
-        A job that goes back to a checkpoint cuts the log, which whoever follows it does not see.
-        """
-        after_step = self.metrics[0].step - 1 if self.metrics else -1
-        return read_metrics(Path(self.info.directory), after_step)
-
     def is_over(self) -> bool:
         """Tell whether the job has shown what the last drill did to it."""
         if not self.drills:
             return True
         last = self.drills[-1]
-        after = [event for event in self.events if event.at_s >= last.at_s]
-        answered = find_next_commit(last, self.metrics) is not None
+        after = [event for event in self.watch.events if event.at_s >= last.at_s]
+        answered = find_next_commit(last, self.watch.metrics) is not None
         return answered and find_workers_back(last, after) is not None
 
     # --- harming -------------------------------------------------------------------------------------
@@ -161,53 +151,130 @@ class Session:
         self._log.close()
 
 
+@option_group
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KillFlags:
+    """Hold how workers are killed or frozen."""
+
+    kill_every: Annotated[
+        str | None,
+        typer.Option(
+            "--kill-every", metavar="TIME", help=f"Time between two drills: 5s, 500ms, 1m [{EVERY}]."
+        ),
+    ] = None
+    freeze: Annotated[
+        bool, typer.Option("--freeze", help="Freeze workers for longer than their lease, not kill them.")
+    ] = False
+    seed: Annotated[
+        int | None, typer.Option("--seed", help="Choose the same workers as the drill that named this seed.")
+    ] = None
+    yes: Annotated[
+        bool, typer.Option("--yes", help="Harm also the only worker that holds the training state.")
+    ] = False
+
+    @property
+    def given(self) -> bool:
+        """Tell whether any of them was given."""
+        return self != KillFlags()
+
+
+@option_group
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlowFlags:
+    """Hold who is made slow, instead of killing anybody."""
+
+    slow: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--slow",
+            metavar="WORKER=TIMES",
+            help="Make a worker so many times as slow, by its id or place: w2=1.33. May be repeated.",
+        ),
+    ] = None
+    contend: Annotated[
+        int,
+        typer.Option(
+            "--contend",
+            metavar="N",
+            min=0,
+            max=MAX_PROCESSES,
+            help="Keep N processes busy on this machine, beside the job.",
+        ),
+    ] = 0
+
+    @property
+    def given(self) -> bool:
+        """Tell whether any of them was given."""
+        return bool(self.slow) or self.contend > 0
+
+
 def chaos(
     job: JobArgument,
     *,
-    kill_every: Annotated[
-        str, typer.Option("--kill-every", metavar="TIME", help="Time between two drills: 5s, 500ms, 1m.")
-    ] = "5s",
+    kills: KillFlags,
+    slow: SlowFlags,
     duration: Annotated[str, typer.Option("--for", metavar="TIME", help="How long to go on.")] = "60s",
-    freeze: Annotated[
-        bool, typer.Option("--freeze", help="Freeze workers for longer than their lease, not kill them.")
-    ] = False,
-    seed: Annotated[
-        int | None, typer.Option("--seed", help="Choose the same workers as the drill that named this seed.")
-    ] = None,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Harm also the only worker that holds the training state.")
-    ] = False,
     desk: Desk,
 ) -> int:
-    """Kill or freeze workers of your own job at random, and report what that did to it.
+    """Kill, freeze or slow down workers of your own job, and report what that did to it.
 
     The job should train on without losing a step. Ctrl-C ends the drills and reports.
     """
-    out = desk.output()
-    every_s, for_s = parse_duration(kill_every), parse_duration(duration)
-    number = secrets.randbelow(1_000_000) if seed is None else seed
+    for_s = parse_duration(duration)
+    if slow.given and kills.given:
+        raise ConfigError(
+            "--slow and --contend make workers slow and harm nobody; --kill-every, --freeze, --seed and "
+            "--yes are for the other drills: give two commands, one after the other or at the same time"
+        )
     with desk.open() as store:
         info = find_job(store, job)
-        session = Session(
-            store=store,
-            info=info,
-            lease_s=read_launch(store, info.job).lease_s,
-            harm=Harm.FREEZE if freeze else Harm.KILL,
-            generator=random.Random(number),
-            out=out,
-            risk_all=yes,
-        )
-        try:
-            session.risk_all = check_drillable(store, info, session.look(), risk_all=yes)
-            out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
-            with _interruptible(session):
-                run_drills(session, every_s, for_s)
-            report = judge_drills(session.drills, session.read_curve(), session.events)
-        finally:
-            session.close()
+        if slow.given:
+            return hold_slow_drill(store, info, slow, for_s, desk.output())
+        return hold_drills(store, info, kills, for_s, desk.output())
+
+
+def hold_drills(store: Store, info: JobInfo, kills: KillFlags, for_s: float, out: Output) -> int:
+    """Kill or freeze workers for a while, and report; return the exit code."""
+    every_s = parse_duration(kills.kill_every or EVERY)
+    number = secrets.randbelow(1_000_000) if kills.seed is None else kills.seed
+    session = Session(
+        store=store,
+        info=info,
+        lease_s=read_launch(store, info.job).lease_s,
+        harm=Harm.FREEZE if kills.freeze else Harm.KILL,
+        generator=random.Random(number),
+        out=out,
+        risk_all=kills.yes,
+    )
+    try:
+        session.risk_all = check_drillable(store, info, session.look(), risk_all=kills.yes)
+        out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
+        with _interruptible(session):
+            run_drills(session, every_s, for_s)
+        report = judge_drills(session.drills, session.watch.read_curve(), session.watch.events)
+    finally:
+        session.close()
     data = summarise_report(info, number, session.harm, session.spared, report)
     out.show(data, render_report(report, session.spared))
     return Exit.DONE if report.harmless else Exit.FAILED
+
+
+def hold_slow_drill(store: Store, info: JobInfo, flags: SlowFlags, for_s: float, out: Output) -> int:
+    """Make workers slow for a while, and report; return the exit code."""
+    view = read_picture(store, info.job).view
+    _check_trains(info, view)
+    launch = read_launch(store, info.job)
+    order = SlowOrder(slow=read_slow(flags.slow or [], view), processes=flags.contend, for_s=for_s)
+    for remark in warn(order, launch, view):
+        out.remark(remark)
+    out.remark(f"drill on job {info.job} ({info.name}) for {format_duration(for_s)}: {describe_order(order)}")
+    session = SlowSession(store=store, info=info, launch=launch, order=order)
+    with _interruptible(session):
+        report = session.run()
+    if read_picture(store, info.job).view.status.phase.ended:
+        out.remark("the job has ended meanwhile: the report is about what there was of it")
+    out.show(summarise_slow_report(info, report, order), render_slow_report(report))
+    return Exit.DONE if report.passed else Exit.FAILED
 
 
 def check_drillable(store: Store, info: JobInfo, view: JobView, *, risk_all: bool) -> bool:
@@ -288,7 +355,7 @@ def describe_target(target: Target) -> str:
 
 
 @contextmanager
-def _interruptible(session: Session) -> Iterator[None]:
+def _interruptible(session: Session | SlowSession) -> Iterator[None]:
     """Let the first Ctrl-C end the drills; the second one ends the command."""
 
     def stop(_number: int, _frame: FrameType | None) -> None:

@@ -32,6 +32,11 @@ class HeavyCommand:
 
 
 HEAVY_COMMANDS = {
+    "autoscale": HeavyCommand(
+        module="elastane.cli.autoscale",
+        function="autoscale",
+        help="Show what a job's autoscaler measured, predicts and decided, and draw it.",
+    ),
     "sim": HeavyCommand(
         module="elastane.cli.sim",
         function="sim",

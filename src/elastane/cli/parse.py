@@ -52,6 +52,29 @@ class ScaleBy:
     workers: int
 
 
+MAX_SLOWNESS = 100.0
+"""A worker a hundred times as slow as the others is as good as hung: there is `--freeze` for that."""
+
+
+def parse_slowness(text: str) -> tuple[str, float]:
+    """Read `w2=1.33`: which worker, by its id or its place in the job, and how many times as slow.
+
+    Raises:
+        ConfigError: the text is something else, or such a worker would not be slow, or would be hung.
+    """
+    name, equals, number = text.strip().rpartition("=")
+    if not equals or not name or re.fullmatch(r"\d+(?:\.\d+)?", number, flags=re.ASCII) is None:
+        raise ConfigError(f"--slow {text!r} is no slow worker; write WORKER=TIMES, like w2=1.33 or 0=2")
+    factor = float(number)
+    if not 1 < factor <= MAX_SLOWNESS:
+        raise ConfigError(
+            f"--slow {text}: a worker that computes {factor:g} times as long is "
+            + ("not slow; " if factor <= 1 else "as good as hung, for which there is --freeze; ")
+            + f"the number must be above 1 and at most {MAX_SLOWNESS:g}"
+        )
+    return name, factor
+
+
 _UNITS_S = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 

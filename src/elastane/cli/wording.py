@@ -144,6 +144,15 @@ def _joined(fields: Fields) -> str:
     )
 
 
+def _drill(fields: Fields) -> str:
+    harm = fields["harm"]
+    if harm == "contend":
+        return f"a drill keeps processes busy, {fields['processes']} of them{_because(fields)}"
+    if harm == "slow":
+        return f"a drill makes {fields['worker']} {fields['factor']:g} times as slow{_because(fields)}"
+    return f"a drill {'kills' if harm == 'kill' else 'freezes'} {fields['worker']}{_because(fields)}"
+
+
 def _waiting(fields: Fields) -> str:
     waited = f" (since {format_duration(fields['since_s'])})" if fields.get("since_s") else ""
     return f"{fields['worker']} waits{_because(fields)}{waited}"
@@ -207,9 +216,16 @@ _WORDS: dict[str, Callable[[Fields], str]] = {
         f"the store cannot be used{_because(fields, 'error') or _because(fields)}"
     ),
     "store_back": lambda fields: f"the store answers again, after {format_duration(fields['away_s'])}",
-    "drill": lambda fields: (
-        f"a drill {'kills' if fields['harm'] == 'kill' else 'freezes'} {fields['worker']}{_because(fields)}"
+    "drill": _drill,
+    "straggler": lambda fields: f"slow workers, {fields['action']}{_because(fields)}",
+    "autoscale": lambda fields: (
+        f"{format_count(fields['workers'], 'worker')}, {fields['wanted']} wanted{_because(fields)}"
     ),
+    "slowed": lambda fields: (
+        f"{fields['worker']} computes {fields['factor']:g} times as long from now on, for "
+        f"{format_duration(fields['for_s'])} at most{_because(fields)}"
+    ),
+    "slowed_no_more": lambda fields: f"{fields['worker']} computes at its own speed again{_because(fields)}",
     "proposed": _proposed,
     "committed": _committed,
     "switched": _switched,

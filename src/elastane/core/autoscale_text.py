@@ -144,3 +144,9 @@ def _parse_value(text: str) -> tuple[float, str]:
     if match is None:
         raise ConfigError(f"{text!r} is no value; write 50usd")
     return float(match[1]), match[2]
+
+
+def find_currency(text: str) -> str:
+    """Return the currency of the price in a text that `parse_autoscale` has accepted; "" if it has none."""
+    given = _split(text)
+    return _parse_price(given["price"])[1] if "price" in given else ""

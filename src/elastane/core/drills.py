@@ -18,6 +18,10 @@ class Harm(StrEnum):
     """SIGKILL, as by a machine that runs out of memory."""
     FREEZE = "freeze"
     """SIGSTOP for longer than its lease, as by a machine that hangs; then SIGCONT."""
+    SLOW = "slow"
+    """Its computing takes so many times as long, as on a device that is too hot."""
+    CONTEND = "contend"
+    """Other processes use the processors, as by a neighbour's job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,6 +18,7 @@ from elastane.model.records import (
     MemberRecord,
     ModelSignature,
     Roster,
+    Slowdown,
     Spec,
 )
 from elastane.model.topology import Topology
@@ -43,6 +44,8 @@ class JobView:
     """The nodes on which an agent serves the job."""
     rosters: Mapping[NodeId, Roster] = field(default_factory=dict)
     """What the agents say of their workers; also of agents that are gone."""
+    slowdowns: Mapping[WorkerId, Slowdown] = field(default_factory=dict)
+    """Workers that a drill makes slow."""
 
     def alive(self, worker: WorkerId) -> bool:
         """Tell whether a worker holds its lease and neither ended nor was dismissed."""
@@ -127,6 +130,7 @@ def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) 
         dismissed=_many(raw, "dismissed/", Dismissal),
         agents=_many(raw, "agents/", AgentRecord),
         rosters=_many(raw, "rosters/", Roster),
+        slowdowns=_many(raw, "slowdowns/", Slowdown),
     )
 
 

@@ -253,6 +253,20 @@ class Dismissal(msgspec.Struct, frozen=True, kw_only=True):
     """It could not be connected to the others: a fault of its machine or cable, so that its device rests."""
 
 
+class Slowdown(msgspec.Struct, frozen=True, kw_only=True):
+    """Ask a worker to be slow for a while, as a drill: written under the lease of whoever holds the drill.
+
+    The record is gone when that one is, and the worker heeds it no longer than `for_s` in any case.
+    """
+
+    factor: float
+    """How many times as long its computing takes; above 1."""
+    for_s: float
+    """How long, from when the worker sees it first."""
+    drill: str
+    """Differs between two drills, so that the second is not taken for the rest of the first."""
+
+
 class ModelSignature(msgspec.Struct, frozen=True, kw_only=True):
     """Hold what all workers' models and optimizers must have in common."""
 
@@ -381,6 +395,10 @@ class JobKeys:
     def dismissal(self, worker: WorkerId) -> str:
         """Key of a `Dismissal`; guarded by the leader key."""
         return f"{self.prefix}dismissed/{worker}"
+
+    def slowdown(self, worker: WorkerId) -> str:
+        """Key of a `Slowdown`; under the lease of whoever holds the drill."""
+        return f"{self.prefix}slowdowns/{worker}"
 
     def agent(self, node: NodeId) -> str:
         """Key of an `AgentRecord`: a job's agents are seen, watched and deleted with it."""

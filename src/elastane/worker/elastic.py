@@ -17,6 +17,7 @@ from elastane.model.records import JobPhase
 from elastane.model.topology import Mode, Topology
 from elastane.observe.joins import JoinPhase
 from elastane.observe.metrics import MetricsLog, MetricsRecord, rewind_metrics
+from elastane.worker.braking import Brake
 from elastane.worker.checkpointing import Checkpointing, CheckpointPlace
 from elastane.worker.control import Control
 from elastane.worker.courier import Courier
@@ -53,6 +54,7 @@ class ElasticSession:
         self._progressed = True
         self._records: deque[MetricsRecord] = deque(maxlen=RECORDS_KEPT)
         self._care = make_care(control)
+        self._brake = Brake(lambda: control.view.slowdowns.get(self._me), control.events, self._me)
         self._sizing: Sizing | None = None
         self._profiling = make_profiling(control)
         self._checkpointing = Checkpointing(self._me, control.events)
@@ -136,6 +138,10 @@ class ElasticSession:
             self._stopped_since_s, self._progressed = time.monotonic(), False
         while (topology := self._standing.await_turn(self._training.state.step)) is not None:
             self._enter(topology)
+
+    def hold_back(self, took_s: float) -> float:
+        """Wait as a drill asks of this worker; return for how long."""
+        return self._brake.hold_back(took_s)
 
     def begin_commit(self) -> bool:
         """Tell whether the step in flight may be committed. Raises Left."""

@@ -100,6 +100,10 @@ class Session(Protocol):
         """Return when the step after `state.step` steps may begin, in whatever generation. Raises Left."""
         ...
 
+    def hold_back(self, took_s: float) -> float:
+        """Wait as a drill asks of this worker after it computed for `took_s`; return for how long."""
+        ...
+
     def begin_commit(self) -> bool:
         """Tell whether the step in flight may be committed; if not it is dropped and repeated."""
         ...
@@ -159,6 +163,10 @@ class SoloSession:
 
     def pass_boundary(self) -> None:
         """Go on: there is nobody to wait for."""
+
+    def hold_back(self, took_s: float) -> float:
+        """Go on: nobody holds drills on a lone script."""
+        return 0.0
 
     def begin_commit(self) -> bool:
         """Agree: there is nobody to lose."""

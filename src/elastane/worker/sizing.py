@@ -6,7 +6,7 @@ as a person would ask, by the job's spec. A new main worker begins its search an
 
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import msgspec
 
@@ -31,6 +31,15 @@ from elastane.worker.straggling import is_quiet
 PATIENCE_S = 120.0
 """How long workers that were asked for may take to come: a cold start on a busy machine takes less. After
 that the job makes do with those it has."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Hold what the training thread has measured, and after which step."""
+
+    step: int
+    throughput: float
+    remaining_samples: int
 
 
 class Sizing:
@@ -68,11 +77,12 @@ class Sizing:
             return
         remaining = self._remaining_samples()
         if remaining > 0:
-            self._control.post(lambda store: self._decide(store, topology, throughput, remaining))
+            measured = _Measured(step=record.step, throughput=throughput, remaining_samples=remaining)
+            self._control.post(lambda store: self._decide(store, topology, measured))
 
     # --- the control thread -------------------------------------------------------------------------
 
-    def _decide(self, store: Store, topology: Topology, throughput: float, remaining: int) -> None:
+    def _decide(self, store: Store, topology: Topology, measured: _Measured) -> None:
         job = self._control.context.job
         picture = read_picture(store, job)
         if not is_quiet(picture.view, topology):
@@ -84,25 +94,28 @@ class Sizing:
         seen = Observation(
             now_s=now_s,
             size=size,
-            throughput=throughput,
+            throughput=measured.throughput,
             elapsed_s=_read_age_s(store, self._control),
-            remaining_samples=float(remaining),
+            remaining_samples=float(measured.remaining_samples),
             available=size if under_way else _count_available(picture, size),
         )
         decision = decide_size(self._search, seen, self._settings)
         self._search = decision.search
-        self._tell(decision, seen)
+        self._tell(decision, seen, measured.step)
         if decision.size != picture.view.spec.wanted:
             self._asked_at_s = now_s
             request_scale(store, job, decision.size)
 
-    def _tell(self, decision: SizeDecision, seen: Observation) -> None:
+    def _tell(self, decision: SizeDecision, seen: Observation, step: int) -> None:
         """Log a decision when its reason changes."""
         if decision.reason == self._told:
             return
         self._told = decision.reason
         self._control.events.append(
             "autoscale",
+            step=step,
+            elapsed_s=seen.elapsed_s,
+            remaining_samples=seen.remaining_samples,
             workers=seen.size,
             wanted=decision.size,
             settled=decision.search.settled is not None,

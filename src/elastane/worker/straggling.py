@@ -22,7 +22,13 @@ from elastane.core.relief import (
     decide_straggler,
     find_readmitted,
 )
-from elastane.core.stragglers import DetectorSettings, StragglerWatch, Suspect, level_speeds
+from elastane.core.stragglers import (
+    DetectorSettings,
+    StragglerWatch,
+    Suspect,
+    compute_slowness,
+    level_speeds,
+)
 from elastane.core.view import JobView
 from elastane.jobs.requests import (
     JobPicture,
@@ -41,6 +47,8 @@ from elastane.worker.control import Control
 
 ASK_EVERY_S = 0.5
 """Pause between two looks at the store for a slow worker: far less than it takes to find one."""
+FOUND_BY_SPEEDS = "speeds"
+"""Said in place of a detector where measured speeds alone call for another placement."""
 
 
 class StragglerCare:
@@ -52,7 +60,8 @@ class StragglerCare:
     def __init__(self, control: Control, settings: ReliefSettings) -> None:
         self._control = control
         self._settings = settings
-        self._watch = StragglerWatch(DetectorSettings())
+        self._detecting = DetectorSettings()
+        self._watch = StragglerWatch(self._detecting)
         self._topology: Topology | None = None
         self._next_ask_s = 0.0
         self._ledger = Ledger()
@@ -96,7 +105,7 @@ class StragglerCare:
             return
         situation = describe_situation(picture, topology, suspects, speeds)
         relief = decide_straggler(situation, self._ledger, now_s, self._settings)
-        self._tell(relief)
+        self._tell(relief, situation)
         self._carry_out(store, situation, relief, now_s)
 
     def _readmit(self, store: Store, now_s: float) -> bool:
@@ -109,15 +118,24 @@ class StragglerCare:
         request_scale(store, self._control.context.job, len(rested), relative=True)
         return True
 
-    def _tell(self, relief: Relief) -> None:
+    def _tell(self, relief: Relief, situation: Situation) -> None:
         """Log a decision when its reason changes."""
         if relief.reason == self._told and isinstance(relief, Bear):
             return
         self._told = relief.reason
-        if relief.reason:
-            workers = list(relief.workers) if isinstance(relief, Replace | Evict) else []
-            action = type(relief).__name__.lower()
-            self._control.events.append("straggler", action=action, reason=relief.reason, workers=workers)
+        if not relief.reason:
+            return
+        suspects = [suspect.worker for suspect in situation.suspects]
+        seconds = {worker: 1 / speed for worker, speed in situation.speeds.items() if speed > 0}
+        self._control.events.append(
+            "straggler",
+            action=type(relief).__name__.lower(),
+            reason=relief.reason,
+            workers=list(relief.workers) if isinstance(relief, Replace | Evict) else [],
+            suspects=suspects,
+            found_by=self._detecting.method.value if suspects else FOUND_BY_SPEEDS,
+            slowness={worker: round(ratio, 3) for worker, ratio in compute_slowness(seconds).items()},
+        )
 
     def _carry_out(self, store: Store, situation: Situation, relief: Relief, now_s: float) -> None:
         job = self._control.context.job

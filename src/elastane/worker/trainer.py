@@ -278,7 +278,8 @@ class Trainer:
         if body.folded:
             return
         body.folded = True
-        body.compute_s = time.monotonic() - body.began_s
+        took_s = time.monotonic() - body.began_s
+        body.compute_s = took_s + self._session.hold_back(took_s)
         try:
             self._reducer.end_vrank()
         except LinkBrokenError as error:

@@ -44,6 +44,20 @@ TRACEBACK = 'Traceback (most recent call last):\n  File "t.py", line 1\nValueErr
         ("metrics_lost", {"worker": "w1", "reason": "1 step"}, "the loss curve has a gap: 1 step"),
         ("drill", {"worker": "w1", "harm": "kill", "reason": "x"}, "a drill kills w1: x"),
         ("drill", {"worker": "w1", "harm": "freeze", "reason": "x"}, "a drill freezes w1: x"),
+        ("drill", {"worker": "w1", "harm": "slow", "factor": 1.5}, "a drill makes w1 1.5 times as slow"),
+        (
+            "drill",
+            {"worker": "", "harm": "contend", "processes": 3, "reason": "x"},
+            "a drill keeps processes busy, 3 of them: x",
+        ),
+        (
+            "slowed",
+            {"worker": "w1", "factor": 1.5, "for_s": 60.0, "reason": "x"},
+            "w1 computes 1.5 times as long from now on, for 1 min 0 s at most: x",
+        ),
+        ("slowed_no_more", {"worker": "w1", "reason": "x"}, "w1 computes at its own speed again: x"),
+        ("straggler", {"action": "bear", "reason": "w1 takes long"}, "slow workers, bear: w1 takes long"),
+        ("autoscale", {"workers": 1, "wanted": 2, "reason": "x"}, "1 worker, 2 wanted: x"),
         ("leave_requested", {"worker": "w1", "reason": "SIGTERM"}, "w1 was asked to leave: SIGTERM"),
         (
             "orphaned",

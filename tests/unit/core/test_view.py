@@ -4,7 +4,7 @@ from protocol_records import FINISHED, JOB, KEYS, READY, dismissed, exited, reco
 
 from elastane.core.view import JobView, build_view, encode
 from elastane.model.ids import WorkerId
-from elastane.model.records import Connected, JobPhase, JobStatus, ModelSignature, Spec
+from elastane.model.records import Connected, JobPhase, JobStatus, ModelSignature, Slowdown, Spec
 from elastane.model.topology import Mode
 
 A, B = WorkerId("a"), WorkerId("b")
@@ -29,6 +29,7 @@ def test_all_records_are_read_and_only_the_present_proposals_acknowledgements() 
         exits=exited("c"),
         dismissed=dismissed("d"),
         signature=ModelSignature(virtual_workers=4, entries=(("w", "float32 [2]"),)),
+        slowdowns={A: Slowdown(factor=1.5, for_s=60.0, drill="d")},
     )
     records = {
         KEYS.spec: expected.spec,
@@ -41,6 +42,7 @@ def test_all_records_are_read_and_only_the_present_proposals_acknowledgements() 
         KEYS.ack(2, 6, B): Connected(),
         KEYS.exit(WorkerId("c")): expected.exits[WorkerId("c")],
         KEYS.dismissal(WorkerId("d")): expected.dismissed[WorkerId("d")],
+        KEYS.slowdown(A): expected.slowdowns[A],
     }
     entries = [(key, encode(value)) for key, value in records.items()]
     assert build_view(JOB, 10, [*entries, (KEYS.leader, b"a")]) == expected

@@ -46,6 +46,9 @@ class ChangingSession:
             Seating(generation=self.generation, ranges=(VrankRange(0, workers),), own=0, courier=None)
         )
 
+    def hold_back(self, took_s: float) -> float:
+        return 0.0
+
     def begin_commit(self) -> bool:
         self.tries += 1
         self.due = self.losses.get(self.tries - 1)

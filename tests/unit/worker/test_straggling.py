@@ -105,6 +105,9 @@ def test_a_slow_worker_is_given_less_to_do(store: Store) -> None:
     desk = watch(store, "auto", 0.1, 0.3)
     assert spec_of(store) == Spec(wanted=2, speeds={W1: pytest.approx(10.0), W2: pytest.approx(10 / 3)})
     assert desk.logged[0]["action"] == "rebalance"
+    # Five steps tell the speeds, ten in a row a slow worker.
+    assert (desk.logged[0]["suspects"], desk.logged[0]["found_by"]) == ([], "speeds")
+    assert desk.logged[0]["slowness"] == {"w1": 1.0, "w2": 3.0}
     assert (
         "virtual workers w1 4 -> 6, w2 4 -> 2: a step takes some 600 instead of 1.2e+03 ms"
         in (desk.logged[0]["reason"])
@@ -116,6 +119,7 @@ def test_a_slow_worker_is_replaced_on_a_free_device(store: Store) -> None:
     assert spec_of(store) == Spec(wanted=2, leaving={W2: Leave.SWAP}, targets=(DeviceId("n/cpu:2"),))
     # While the swap is under way nothing else is decided.
     assert [(line["action"], line["workers"]) for line in desk.logged] == [("replace", ["w2"])]
+    assert (desk.logged[0]["suspects"], desk.logged[0]["found_by"]) == (["w2"], "streak")
 
 
 def test_a_slow_worker_is_let_go_and_its_device_comes_back(

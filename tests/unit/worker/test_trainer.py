@@ -46,6 +46,9 @@ class StubSession:
         assert self._training is not None
         self.boundaries.append(self._training.state.step)
 
+    def hold_back(self, took_s: float) -> float:
+        return 0.0
+
     def begin_commit(self) -> bool:
         self.tries += 1
         return self.tries - 1 not in self.refuse

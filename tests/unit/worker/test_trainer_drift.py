@@ -42,6 +42,9 @@ class SeatedSession:
 
     def pass_boundary(self) -> None: ...
 
+    def hold_back(self, took_s: float) -> float:
+        return 0.0
+
     def begin_commit(self) -> bool:
         return True
 
