@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -75,13 +76,29 @@ def processes_of(folder: Path) -> list[int]:
     return found
 
 
-def test_a_job_is_measured_from_the_largest_size_down_and_the_simulator_takes_the_profile(
-    tmp_path: Path,
-) -> None:
+@dataclass(frozen=True)
+class Sample:
+    """A profile of the training script, made once for all tests."""
+
+    folder: Path
+    done: subprocess.CompletedProcess[str]
+
+    @property
+    def file(self) -> Path:
+        return self.folder / "p.json"
+
+
+@pytest.fixture(scope="module")
+def sample(tmp_path_factory: pytest.TempPathFactory) -> Sample:
+    folder = tmp_path_factory.mktemp("profile")
     flags = ("--min", "1", "--max", "3", "--steps", "6", "--name", "digits", "--json", "-o", "p.json")
-    done = call(tmp_path, SCRIPT, flags, LONG)
+    return Sample(folder, call(folder, SCRIPT, flags, LONG))
+
+
+def test_a_job_is_measured_from_the_largest_size_down(sample: Sample) -> None:
+    done = sample.done
     assert done.returncode == 0, done.stderr
-    made = load_profile(tmp_path / "p.json")
+    made = load_profile(sample.file)
     assert json.loads(done.stdout)["profile"]["model"] == made.model
     assert (made.virtual_workers, made.batch, made.device_type) == (4, "", "cpu")
     assert [(p.workers, p.steps, p.samples_per_step) for p in made.points] == [(n, 6, 20) for n in (1, 2, 3)]
@@ -90,37 +107,44 @@ def test_a_job_is_measured_from_the_largest_size_down_and_the_simulator_takes_th
     assert all(p.rss_bytes > 50_000_000 and p.device_bytes is None for p in made.points)
     lines = [line for line in done.stderr.splitlines() if "samples/s" in line]
     assert [line.split(":")[0] for line in lines] == ["3 workers", "2 workers", "1 worker"]
-    assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
+    assert (sample.folder / "p.png").read_bytes().startswith(b"\x89PNG")
 
+
+def test_the_simulator_takes_a_profile_that_was_measured(sample: Sample, tmp_path: Path) -> None:
     (tmp_path / "jobs.csv").write_text(TRACE)
     request = SimRequest(
         trace=tmp_path / "jobs.csv",
         policies=("fifo", "elastane"),
         cluster="1x4",
-        options=WorkloadOptions(profiles=str(tmp_path / "p.json")),
+        options=WorkloadOptions(profiles=str(sample.file)),
     )
     comparison = compare(request)
     assert {run.policy for run in comparison.runs} == {"fifo", "elastane"}
     assert list(comparison.preparation.workload.profiles) == ["digits"]
+
+
+def test_a_profile_belongs_to_its_model(sample: Sample) -> None:
     with pytest.raises(ProfileMismatchError, match="another model"):
-        check_profile(made, ModelSignature(virtual_workers=4, entries=(("weight", "float32 [1]"),)))
+        check_profile(
+            load_profile(sample.file), ModelSignature(virtual_workers=4, entries=(("weight", "float32 [1]"),))
+        )
 
 
-def test_named_sizes_are_added_to_a_profile_of_the_same_model_and_to_no_other(tmp_path: Path) -> None:
-    assert (
-        call(tmp_path, SCRIPT, ("--allocations", "2", "--steps", "5", "-o", "p.json"), LONG).returncode == 0
-    )
-    more = ("--allocations", "1", "--steps", "5", "-o", "p.json", "--add")
-    assert call(tmp_path, SCRIPT, more, LONG).returncode == 0
-    assert [p.workers for p in load_profile(tmp_path / "p.json").points] == [1, 2]
-    before = (tmp_path / "p.json").read_bytes()
+def test_sizes_are_added_to_a_profile_of_the_same_model_and_to_no_other(
+    sample: Sample, tmp_path: Path
+) -> None:
+    file = tmp_path / "p.json"
+    file.write_bytes(sample.file.read_bytes())
+    more = ("--allocations", "4", "--steps", "5", "-o", "p.json", "--add")
     refused = call(tmp_path, SCRIPT, more, (*LONG, "--width", "17"))
     assert refused.returncode == 2
     assert "belongs to another model or optimizer than this script makes" in refused.stderr
-    fewer = call(tmp_path, SCRIPT, (*more, "--virtual-workers", "2"), LONG)
+    fewer = call(tmp_path, SCRIPT, (*more, "--virtual-workers", "8"), LONG)
     assert fewer.returncode == 2
-    assert "has 4 virtual workers, this job 2" in fewer.stderr
-    assert (tmp_path / "p.json").read_bytes() == before
+    assert "has 4 virtual workers, this job 8" in fewer.stderr
+    assert file.read_bytes() == sample.file.read_bytes()
+    assert call(tmp_path, SCRIPT, more, LONG).returncode == 0
+    assert [(p.workers, p.steps) for p in load_profile(file).points] == [(1, 6), (2, 6), (3, 6), (4, 5)]
 
 
 @pytest.mark.parametrize("policy", ["FixedGlobal(12)", "CappedLocal(local=4, max_global=8)"])
