@@ -134,14 +134,19 @@ class Control:
 
     def _register(self) -> Generator[Any, Any, Errands]:
         ttl_s = self.world.lease_ttl_s
+        errands: Errands | None = None
         while True:
             try:
-                self.duty.begin(self.now_s)
-                lease = yield from self._request(lambda store: store.grant(ttl_s))
-                self.world.storage.expire_after(ttl_s)
-                errands = Errands(JOB, self.me, lease)
+                if errands is None:
+                    self.duty.begin(self.now_s)
+                    lease = yield from self._request(lambda store: store.grant(ttl_s))
+                    self.world.storage.expire_after(ttl_s)
+                    errands = Errands(JOB, self.me, lease)
                 yield from self._run_errands(errands, self.duty.next_upkeep)
             except StoreUnreachableError:
+                yield RETRY_S
+            except LeaseLostError:
+                errands = None
                 yield RETRY_S
             else:
                 return errands

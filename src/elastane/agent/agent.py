@@ -12,10 +12,11 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import TypeVar
 
 import msgspec
 
@@ -23,6 +24,7 @@ from elastane.agent.bulletin import Bulletin
 from elastane.agent.farewell import Farewell, JobStop, NodeLeave
 from elastane.agent.identity import is_alive, is_known_dead, read_own_birth
 from elastane.agent.launcher import Launcher
+from elastane.agent.patience import RETRY_S, insist
 from elastane.agent.presence import Presence, PresenceSettings
 from elastane.agent.settings import AgentPlace, AgentSettings
 from elastane.agent.shift import Shift
@@ -43,8 +45,8 @@ _CLOSED = -1
 _PREDECESSOR_LIVES = 3.0
 """How many lives of its lease an agent waits for one of its name that it cannot see to be dead."""
 _PREDECESSOR_LOOK_S = 0.1
-_STORE_RETRY_S = 0.5
-"""Pause after an error of the store: short beside a lease, long beside a transaction."""
+
+_T = TypeVar("_T")
 
 
 class Agent:
@@ -87,8 +89,9 @@ class Agent:
             JobStateError: another living job has taken the job's name.
             StoreError: the store stayed out of reach; the workers have been ended.
         """
+        url = self._place.store_url
         try:
-            with open_store(self._place.store_url, create=False) as store, self._signals():
+            with self._signals(), self._insist(lambda: open_store(url, create=False)) as store:
                 return self._serve(store)
         finally:
             self._launcher.close()
@@ -100,22 +103,31 @@ class Agent:
     def _serve(self, store: Store) -> JobStatus:
         place = self._place
         bulletin = Bulletin(store, place.job, place.node)
-        info = bulletin.read_info()
+        info = self._insist(bulletin.read_info)
         if info is None:
             raise JobNotFoundError(f"no job {place.job!r} in {place.store_url}; `elastane ps` lists the jobs")
-        _check_name(store, info)
+        self._insist(lambda: _check_name(store, info))
         presence = self._make_presence(info)
         events = EventLog(Path(place.directory or info.directory), f"agent {place.node}")
         shift = Shift(self._launcher, bulletin, info, events, place, self._settings)
         try:
-            self._take_place(store, presence)
+            self._insist(lambda: self._take_place(store, presence), shift)
             shift.log("agent_started", node=place.node, devices=list(place.devices), pid=os.getpid())
-            self._return(store)
-            shift.take_over(bulletin.read())
+            self._insist(lambda: self._return(store), shift)
+            shift.take_over(self._insist(bulletin.read, shift))
             return self._loop(shift, store, presence)
         finally:
             presence.stop(store)
             events.close()
+
+    def _insist(self, work: Callable[[], _T], shift: Shift | None = None) -> _T:
+        """Do a step of the start as soon as the store lets it; not for longer than it is borne with later."""
+        return insist(
+            work,
+            self._settings.store_patience_s,
+            self._pause,
+            (lambda error: shift.log("store_trouble", error=str(error))) if shift is not None else None,
+        )
 
     def _make_presence(self, info: JobInfo) -> Presence:
         place, keys = self._place, JobKeys(self._place.job)
@@ -190,7 +202,7 @@ class Agent:
                     raise
                 if isinstance(error, StoreBusyError):
                     shift.end_frozen()
-                wake_at_s = now_s + _STORE_RETRY_S
+                wake_at_s = now_s + RETRY_S
             self._sleep(wake_at_s)
 
     def _turn(self, shift: Shift, store: Store) -> tuple[float, JobStatus | None]:
@@ -228,7 +240,16 @@ class Agent:
     def _sleep(self, wake_at_s: float) -> None:
         """Wait until something happens, or until it is time."""
         timeout_s = min(max(wake_at_s - time.monotonic(), 0.0), self._settings.look_s)
-        watched = [self._launcher.fileno(), self._wake_reader]
+        self._listen([self._launcher.fileno()], timeout_s)
+
+    def _pause(self, pause_s: float) -> bool:
+        """Wait before the next attempt to start; tell whether nobody wants this agent any more."""
+        self._listen([], pause_s)
+        return self._stop_requests > 0
+
+    def _listen(self, others: list[int], timeout_s: float) -> None:
+        """Wait for a wake-up, a word of the foreground, or one of the `others`."""
+        watched = [*others, self._wake_reader]
         if self._lifeline is not None:
             watched.append(self._lifeline)
         readable, _, _ = select.select(watched, [], [], timeout_s)

@@ -50,6 +50,8 @@ class Presence:
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="elastane-presence", daemon=True)
         self._lease: LeaseId | None = None
+        self._tried: LeaseId | None = None
+        """Lease of an attempt to register that was not answered."""
         self.displaced = False
         """Another agent has taken this one's place while its lease was lost; this one must end."""
 
@@ -73,22 +75,37 @@ class Presence:
 
     def _give_up_lease(self, store: Store) -> None:
         try:
-            if self._lease is not None:
-                store.revoke(self._lease)
+            for lease in (self._lease, self._tried):
+                if lease is not None:
+                    store.revoke(lease)
         except StoreError as error:
             _log.warning("the agent's lease could not be given up, it will expire: %s", error)
 
     def _register(self, store: Store) -> bool:
+        """Write the records under a new lease; False, and nothing is written, if another's record is there.
+
+        May be called again after an error. The lease is kept for that: an attempt may have been carried out
+        though its answer was lost, and by its lease the record is then known for this agent's own.
+        """
         settings = self._settings
-        lease = store.grant(settings.lease_ttl_s)
+        if self._tried is None:
+            self._tried = store.grant(settings.lease_ttl_s)
+        lease = self._tried
         # The shared ones come to this lease, from that of whoever made the job or of the last agent to come.
         records = {**settings.shared, settings.key: settings.record}
         puts = [Put(key=key, value=value, lease=lease) for key, value in records.items()]
-        if not store.transact([Absent(key=settings.key)], puts).succeeded:
+        try:
+            registered = store.transact([Absent(key=settings.key)], puts).succeeded
+            registered = registered or _hangs_on(store, settings.key, lease)
+        except LeaseLostError:
+            self._tried = None  # it ran out between two attempts
+            raise
+        self._tried = None
+        if registered:
+            self._lease = lease
+        else:
             store.revoke(lease)
-            return False
-        self._lease = lease
-        return True
+        return registered
 
     def _run(self) -> None:
         while not self._stopping.is_set():
@@ -123,3 +140,8 @@ class Presence:
                 _log.warning("the agent's lease was lost (the machine slept, or was overloaded); taken anew")
                 self.displaced = not self._register(store)
                 self._wake()
+
+
+def _hangs_on(store: Store, key: str, lease: LeaseId) -> bool:
+    entry = store.get(key)
+    return entry is not None and entry.lease == lease

@@ -7,6 +7,7 @@ cannot go on.
 """
 
 import os
+import select
 import sys
 from pathlib import Path
 
@@ -17,12 +18,13 @@ from elastane.agent.agent import Agent
 from elastane.agent.devices import find_devices, parse_devices
 from elastane.agent.folder import check_script_here, open_folder
 from elastane.agent.local import LocalLauncher, LocalSettings
-from elastane.agent.settings import AgentPlace, make_agent_settings
+from elastane.agent.patience import insist
+from elastane.agent.settings import AgentPlace, AgentSettings, make_agent_settings
 from elastane.jobs.registry import find_job, read_launch
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import ElastaneError
 from elastane.model.ids import JobId, NodeId
-from elastane.model.records import JobStatus
+from elastane.model.records import JobInfo, JobStatus, Launch, Spec
 from elastane.store.open import open_store
 
 CODE_UNABLE = 70
@@ -65,10 +67,12 @@ def serve(order: Order, lifeline: int | None = None) -> JobStatus:
         StoreError: the store stayed out of reach; this node's workers have been ended.
         OSError: the job's folder cannot be written, or there can be no more processes.
     """
-    with open_store(order.store_url, create=False) as store:
-        info = find_job(store, order.job)
-        launch = read_launch(store, info.job)
-        spec = read_picture(store, info.job).view.spec
+    patience_s = AgentSettings().store_patience_s
+    info, launch, spec = insist(
+        lambda: _read_job(order),
+        patience_s,
+        (lambda pause_s: _hears(lifeline, pause_s)) if lifeline is not None else None,
+    )
     check_script_here(info)
     if order.address is not None:
         check_address(order.address)
@@ -96,6 +100,17 @@ def serve(order: Order, lifeline: int | None = None) -> JobStatus:
         )
     )
     return Agent(place, launcher, make_agent_settings(launch), lifeline).run()
+
+
+def _read_job(order: Order) -> tuple[JobInfo, Launch, Spec]:
+    with open_store(order.store_url, create=False) as store:
+        info = find_job(store, order.job)
+        return info, read_launch(store, info.job), read_picture(store, info.job).view.spec
+
+
+def _hears(lifeline: int, timeout_s: float) -> bool:
+    """Wait for a word of the foreground, or its end; tell whether there was one. It is not taken."""
+    return bool(select.select([lifeline], [], [], timeout_s)[0])
 
 
 def main() -> int:

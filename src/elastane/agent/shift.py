@@ -69,6 +69,8 @@ class Shift:
         self._progress = 0
         self._waiting = ""
         self._ended_at_once = False
+        self._verdict: JobStatus | None = None
+        """How this agent would end the job, while it is not known whether that was written."""
 
     def log(self, kind: str, **fields: Any) -> None:
         """Append an event to the job's log."""
@@ -90,6 +92,8 @@ class Shift:
         """Compare the job with this node and act; return when to look again."""
         now_s = time.monotonic()
         view = self._view = picture.view
+        # What the store has, not what was sent: of a request that failed nobody knows whether it was done.
+        self._roster = view.rosters.get(self.node.node, Roster(node=self.node.node))
         self._adopt_strangers(view, now_s)
         self.node = observe_processes(view, self.node, now_s, self._launcher.find_stopped())
         self._count_exits(view, now_s)
@@ -108,7 +112,6 @@ class Shift:
         roster = picture.view.rosters.get(self.node.node)
         if roster is None:
             return
-        self._roster = roster
         self.node = replace(self.node, history=read_history(roster, now_s))
         for worker, post in roster.posts.items():
             member = picture.view.members.get(worker)
@@ -196,12 +199,19 @@ class Shift:
             self._start_all(plan.starts, picture, now_s)
         if plan.served:
             self.bulletin.drop_targets(plan.served)
-        if plan.status is not None and self.bulletin.post_status(plan.status, seen=picture.view.status):
-            self.log(plan.status.phase.value, reason=plan.status.message)
+        self._post_verdict(plan, picture.view.status)
         if plan.waiting != self._waiting:
             self._waiting = plan.waiting
             if plan.waiting:
                 self.log("staffing_waits", reason=plan.waiting)
+
+    def _post_verdict(self, plan: StaffingPlan, seen: JobStatus) -> None:
+        """Write how the job ended, if the plan says so; or tell of an attempt that was not answered."""
+        verdict = self._verdict if seen.phase.ended else plan.status
+        self._verdict = verdict
+        if verdict is not None and self.bulletin.post_status(verdict, seen=seen):
+            self.log(verdict.phase.value, reason=verdict.message)
+        self._verdict = None
 
     def _end(self, end: End, now_s: float) -> None:
         process = self.node.processes[end.worker]

@@ -11,9 +11,10 @@ import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from types import TracebackType
+from typing import IO, Any, Protocol, Self
 
-from elastane.model.errors import ConfigError
+from elastane.model.errors import ConfigError, ElastaneError
 from elastane.model.ids import JobId
 from elastane.model.records import CheckpointPlan
 
@@ -23,6 +24,24 @@ _DRAFT = ".part"
 """End of the name of a local file that is still being written."""
 BLOCK_BYTES = 8 << 20
 """Most bytes that are written or read at once: a cancelled writer stops after so many."""
+
+
+class ReadableFile(Protocol):
+    """Be a file that is open for reading. All methods raise OSError if it cannot be read on."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next `size` bytes, fewer at the end; all that is left if negative."""
+        ...
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill `buffer` from its start; return how many bytes that were, 0 at the end."""
+        ...
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None: ...
 
 
 class Target(Protocol):
@@ -38,7 +57,7 @@ class Target(Protocol):
         """Return the bytes of each file in a folder, without drafts. Raises OSError."""
         ...
 
-    def reading(self, path: str) -> IO[bytes]:
+    def reading(self, path: str) -> ReadableFile:
         """Open a file. Raises OSError; FileNotFoundError if it is not there."""
         ...
 
@@ -94,7 +113,7 @@ class LocalTarget:
         found = (entry for entry in (self._root / folder).iterdir() if not entry.name.endswith(_DRAFT))
         return {entry.name: entry.stat().st_size for entry in found}
 
-    def reading(self, path: str) -> IO[bytes]:
+    def reading(self, path: str) -> ReadableFile:
         """Open a file."""
         return (self._root / path).open("rb")
 
@@ -141,10 +160,39 @@ def _sync_folder(folder: Path) -> None:
 def _as_os_errors(what: str) -> Iterator[None]:
     try:
         yield
-    except OSError:
-        raise
+    except (OSError, ElastaneError, MemoryError):
+        raise  # said what it is; or the machine's fault, and not the file's
     except Exception as error:  # plug-ins raise what their client libraries raise
         raise OSError(f"{what}: {type(error).__name__}: {error}") from error
+
+
+class _RemoteFile:
+    """Be an object that is being read. Plug-ins fetch its bytes late: an error may come at any read."""
+
+    def __init__(self, file: Any, what: str) -> None:
+        self._file = file
+        self._what = what
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes."""
+        with _as_os_errors(self._what):
+            content: bytes = self._file.read(size)
+            return content
+
+    def readinto(self, buffer: memoryview, /) -> int | None:
+        """Fill a buffer."""
+        with _as_os_errors(self._what):
+            filled: int | None = self._file.readinto(buffer)
+            return filled
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None, /
+    ) -> None:
+        with _as_os_errors(self._what):
+            self._file.close()
 
 
 class RemoteTarget:
@@ -178,11 +226,11 @@ class RemoteTarget:
                 return []
         return sorted((entry["name"].rstrip("/").rpartition("/")[2], entry) for entry in entries)
 
-    def reading(self, path: str) -> IO[bytes]:
+    def reading(self, path: str) -> ReadableFile:
         """Open an object."""
-        with _as_os_errors(f"cannot read {self.url}/{path}"):
-            file: IO[bytes] = self._system.open(f"{self._root}/{path}", "rb")
-            return file
+        what = f"cannot read {self.url}/{path}"
+        with _as_os_errors(what):
+            return _RemoteFile(self._system.open(f"{self._root}/{path}", "rb"), what)
 
     @contextmanager
     def writing(self, path: str) -> Iterator[IO[bytes]]:

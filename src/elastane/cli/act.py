@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from elastane.cli.exits import Exit
+from elastane.cli.folder import find_folder
 from elastane.cli.options import Desk, JobArgument, Patience
 from elastane.cli.parse import ScaleBy, parse_scale
 from elastane.cli.render import render_change
@@ -25,6 +26,9 @@ from elastane.store.base import Store
 
 WAIT_INTERVAL_S = 0.05
 """Time between two looks while waiting: well below the time that the fastest change takes."""
+TELL_LIMIT_S = 2.0
+"""How long the cost of a change is waited for when all runs as wanted: its event may be written on another
+node, or be lost with its writer."""
 
 Request = Callable[[Store, JobInfo, JobSnapshot], requests.Change]
 
@@ -83,7 +87,7 @@ def perform(job: str, request: Request, patience: Patience, desk: Desk) -> int:
     """Send one request and, if asked, wait for what it changes; return the exit code."""
     with desk.open() as store:
         info = find_job(store, job)
-        watch = JobWatch(store, info)
+        watch = JobWatch(store, info, find_folder(info, desk.resolve()))
         before = watch.look()
         asked = request(store, info, before)
         changes: tuple[Change, ...] = ()
@@ -92,7 +96,7 @@ def perform(job: str, request: Request, patience: Patience, desk: Desk) -> int:
         if patience.wait:
             after = wait_until_settled(watch, patience.timeout_s)
             changes = after.changes[len(before.changes) :]
-            done = is_settled(after)
+            done = runs_as_wanted(after)
             code = Exit.DONE if done else Exit.TIMED_OUT
     data = {
         "job": info.job,
@@ -125,11 +129,15 @@ def describe_request(asked: requests.Change) -> str:
 
 def is_settled(snapshot: JobSnapshot) -> bool:
     """Tell whether a job runs as it is wanted to, and its newest change has said what it cost."""
-    in_topology = [worker for worker in snapshot.workers if worker.vranks is not None]
     told = all(change.stop_s is not None or change.mode == Mode.START for change in snapshot.changes[-1:])
+    return told and runs_as_wanted(snapshot)
+
+
+def runs_as_wanted(snapshot: JobSnapshot) -> bool:
+    """Tell whether a job runs as it is wanted to."""
+    in_topology = [worker for worker in snapshot.workers if worker.vranks is not None]
     return (
-        told
-        and not snapshot.activity
+        not snapshot.activity
         and len(snapshot.workers) == len(in_topology) == snapshot.wanted
         and all(worker.generation == snapshot.generation for worker in in_topology)
     )
@@ -142,13 +150,18 @@ def wait_until_settled(watch: JobWatch, timeout_s: float) -> JobSnapshot:
         JobStateError: the job ended before.
     """
     deadline_s = time.monotonic() + timeout_s
+    told_by_s: float | None = None
     while True:
-        snapshot = watch.look()
+        snapshot, now_s = watch.look(), time.monotonic()
         if snapshot.phase.ended:
             raise JobStateError(
                 f"job {snapshot.job} ended before the change was made: {snapshot.phase.value} "
                 f"at step {snapshot.step}"
             )
-        if is_settled(snapshot) or time.monotonic() >= deadline_s:
+        if not runs_as_wanted(snapshot):
+            told_by_s = None
+        elif told_by_s is None:
+            told_by_s = now_s + TELL_LIMIT_S
+        if now_s >= deadline_s or (told_by_s is not None and (is_settled(snapshot) or now_s >= told_by_s)):
             return snapshot
         time.sleep(WAIT_INTERVAL_S)

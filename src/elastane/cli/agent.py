@@ -6,7 +6,9 @@ import msgspec
 import typer
 
 from elastane.agent.folder import check_script_here, open_folder
+from elastane.agent.patience import insist
 from elastane.agent.serve import Order, serve
+from elastane.agent.settings import AgentSettings
 from elastane.cli.exits import Exit
 from elastane.cli.home import make_home
 from elastane.cli.options import Desk, NodeFlags
@@ -31,8 +33,12 @@ def serve_node(*, job: JobOption = None, here: NodeFlags, desk: Desk) -> int:
     out = desk.output()
     where = desk.resolve()
     make_home(where)
-    with desk.open() as store:
-        info = find_job(store, job) if job else find_only_job(store)
+
+    def find() -> JobInfo:
+        with desk.open() as store:
+            return find_job(store, job) if job else find_only_job(store)
+
+    info = insist(find, AgentSettings().store_patience_s)
     order = Order(
         store_url=where.store_url,
         job=info.job,

@@ -16,15 +16,17 @@ from pathlib import Path
 from types import FrameType
 from typing import Annotated
 
+import msgspec
 import typer
 
-from elastane.agent.strike import Mark, find_worker_process
+from elastane.agent.strike import Mark
 from elastane.checkpoint.catalog import list_checkpoints
 from elastane.checkpoint.target import open_job_target
 from elastane.cli.contention import MAX_PROCESSES
 from elastane.cli.drill_report import render_report, summarise_report
-from elastane.cli.drill_watch import DrillWatch
+from elastane.cli.drill_watch import SOURCE, DrillWatch, find_main
 from elastane.cli.exits import Exit
+from elastane.cli.folder import check_folder
 from elastane.cli.groups import option_group
 from elastane.cli.options import Desk, JobArgument
 from elastane.cli.output import Output
@@ -37,7 +39,7 @@ from elastane.core.view import JobView
 from elastane.jobs.registry import find_job, read_launch
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import ConfigError, JobStateError
-from elastane.model.ids import WorkerId
+from elastane.model.ids import NodeId, WorkerId
 from elastane.model.records import JobInfo
 from elastane.observe.drills import Drill, find_next_commit, find_workers_back, judge_drills
 from elastane.observe.events import EventLog
@@ -71,7 +73,7 @@ class Session:
 
     def __post_init__(self) -> None:
         self.watch = DrillWatch(self.store, self.info)
-        self._log = EventLog(Path(self.info.directory), "chaos")
+        self._log = EventLog(Path(self.info.directory), SOURCE)
 
     # --- looking -------------------------------------------------------------------------------------
 
@@ -101,9 +103,9 @@ class Session:
         view = self.look()
         if view.status.phase.ended:
             return
-        marks = self._find_marks(view)
+        marks = self.watch.find_marks(view)
         try:
-            choice = choose_target(view, marks, self.harmed, self.generator.random(), risk_all=self.risk_all)
+            choice = self._choose(view, marks)
             if isinstance(choice, Spared):
                 self._spare(choice.reason)
             else:
@@ -112,13 +114,32 @@ class Session:
             for mark in marks.values():
                 mark.release()
 
-    def _find_marks(self, view: JobView) -> dict[WorkerId, Mark]:
-        found = {
-            worker: find_worker_process(Path(self.info.directory), worker, record.pid)
-            for worker, record in view.members.items()
-            if view.alive(worker)
-        }
-        return {worker: mark for worker, mark in found.items() if mark is not None}
+    def _choose(self, view: JobView, marks: dict[WorkerId, Mark]) -> Target | Spared:
+        """Choose whom to harm, by what runs at this moment."""
+        node, main = self.watch.find_curve_elsewhere(view), find_main(view)
+        if node:
+            return Spared(reason=f"the loss curve, by which drills are judged, is written on node {node} now")
+        reachable = set(marks)
+        if main in reachable and self.watch.has_other_folders(view):
+            reachable.discard(main)
+            if not reachable:
+                return Spared(
+                    reason=f"without {main} the loss curve would go on on a node that is not seen here"
+                )
+        draw = self.generator.random()
+        risk_all = self.risk_all or self._may_risk_last(view)
+        return choose_target(view, reachable, self.harmed, draw, risk_all=risk_all)
+
+    def _may_risk_last(self, view: JobView) -> bool:
+        """Tell whether the last worker that holds the state may be harmed: the job wants no other, and has a
+        checkpoint."""
+        return is_alone(view) and self.has_checkpoint()
+
+    def has_checkpoint(self) -> bool:
+        """Tell whether the job has a checkpoint to go on from."""
+        plan = read_launch(self.store, self.info.job).checkpoints
+        target = open_job_target(plan, self.info.directory, self.info.job)
+        return any(listing.complete and not listing.problem for listing in list_checkpoints(target))
 
     def _harm(self, target: Target, marks: dict[WorkerId, Mark]) -> None:
         mark = marks[target.worker]
@@ -228,6 +249,9 @@ def chaos(
         )
     with desk.open() as store:
         info = find_job(store, job)
+        agents = read_picture(store, info.job).agents
+        folder = check_folder(info, desk.resolve(), agents, "events and the loss curve")
+        info = msgspec.structs.replace(info, directory=str(folder))  # as this machine sees it
         if slow.given:
             return hold_slow_drill(store, info, slow, for_s, desk.output())
         return hold_drills(store, info, kills, for_s, desk.output())
@@ -247,7 +271,7 @@ def hold_drills(store: Store, info: JobInfo, kills: KillFlags, for_s: float, out
         risk_all=kills.yes,
     )
     try:
-        session.risk_all = check_drillable(store, info, session.look(), risk_all=kills.yes)
+        check_drillable(session, session.look())
         out.remark(f"drills on job {info.job} ({info.name}) for {format_duration(for_s)}, seed {number}")
         with _interruptible(session):
             run_drills(session, every_s, for_s)
@@ -269,6 +293,7 @@ def hold_slow_drill(store: Store, info: JobInfo, flags: SlowFlags, for_s: float,
         out.remark(remark)
     out.remark(f"drill on job {info.job} ({info.name}) for {format_duration(for_s)}: {describe_order(order)}")
     session = SlowSession(store=store, info=info, launch=launch, order=order)
+    _check_curve_here(info, session.watch, session.watch.look())
     with _interruptible(session):
         report = session.run()
     if read_picture(store, info.job).view.status.phase.ended:
@@ -277,30 +302,40 @@ def hold_slow_drill(store: Store, info: JobInfo, flags: SlowFlags, for_s: float,
     return Exit.DONE if report.passed else Exit.FAILED
 
 
-def check_drillable(store: Store, info: JobInfo, view: JobView, *, risk_all: bool) -> bool:
-    """Tell whether the last worker that holds the state may be harmed, too.
-
-    It may if somebody insists, or if the job wants no other and has a checkpoint to go on from.
-
-    Raises:
-        JobStateError: the job may not be harmed at all; the message says what to do.
-    """
+def check_drillable(session: Session, view: JobView) -> None:
+    """Raise JobStateError if the job may not be harmed at all; the message says what to do."""
+    info = session.info
     _check_trains(info, view)
-    pids = {w: m.pid for w, m in view.members.items() if view.alive(w)}
-    here = [w for w, pid in pids.items() if _runs_here(info, w, pid)]
-    if not here:
+    marks = session.watch.find_marks(view)
+    for mark in marks.values():
+        mark.release()
+    if not marks:
         nodes = ", ".join(sorted({m.node for m in view.members.values()})) or "nowhere"
         raise JobStateError(
             f"no worker of job {info.job} runs on this machine as this user (they run on {nodes}); "
             "give the command there"
         )
-    alone = len(find_safe_holders(view)) < 2 and max(len(pids), view.spec.wanted) < 2
-    if alone and not risk_all and not _has_checkpoint(store, info):
+    _check_curve_here(info, session.watch, view)
+    if is_alone(view) and not session.risk_all and not session.has_checkpoint():
         raise JobStateError(
-            f"{here[0]} alone holds the training state of job {info.job}, which has no checkpoint: it would "
-            f"begin anew; add a worker (`elastane scale {info.job} 2`), or give --yes"
+            f"{min(marks)} alone holds the training state of job {info.job}, which has no checkpoint: it "
+            f"would begin anew; add a worker (`elastane scale {info.job} 2`), or give --yes"
         )
-    return risk_all or alone
+
+
+def _check_curve_here(info: JobInfo, watch: DrillWatch, view: JobView) -> None:
+    node = watch.find_curve_elsewhere(view)
+    if node:
+        raise JobStateError(
+            f"the loss curve of job {info.job}, by which drills are judged, is written on node {node}, in "
+            f"{view.agents[NodeId(node)].directory}; give the command there"
+        )
+
+
+def is_alone(view: JobView) -> bool:
+    """Tell whether one worker holds the job's state, and neither is nor is wanted another."""
+    living = sum(view.alive(worker) for worker in view.members)
+    return len(find_safe_holders(view)) < 2 and max(living, view.spec.wanted) < 2
 
 
 def _check_trains(info: JobInfo, view: JobView) -> None:
@@ -311,19 +346,6 @@ def _check_trains(info: JobInfo, view: JobView) -> None:
         raise JobStateError(f"job {info.job} has not begun to train; try again when it does")
     if view.spec.stop:
         raise JobStateError(f"job {info.job} is about to stop")
-
-
-def _has_checkpoint(store: Store, info: JobInfo) -> bool:
-    target = open_job_target(read_launch(store, info.job).checkpoints, info.directory, info.job)
-    return any(listing.complete and not listing.problem for listing in list_checkpoints(target))
-
-
-def _runs_here(info: JobInfo, worker: WorkerId, pid: int) -> bool:
-    mark = find_worker_process(Path(info.directory), worker, pid)
-    if mark is None:
-        return False
-    mark.release()
-    return True
 
 
 def run_drills(session: Session, every_s: float, for_s: float) -> None:

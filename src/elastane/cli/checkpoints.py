@@ -9,9 +9,13 @@ import typer
 from elastane.checkpoint.catalog import Listing, list_checkpoints, verify_files
 from elastane.checkpoint.target import Target, open_job_target
 from elastane.cli.exits import Exit
+from elastane.cli.folder import Agents, check_folder
+from elastane.cli.home import Home
 from elastane.cli.options import Desk, JobArgument
 from elastane.cli.render import render_checkpoints
 from elastane.jobs.registry import find_job, read_launch
+from elastane.jobs.requests import read_picture
+from elastane.model.records import CheckpointPlan, JobInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,8 @@ def checkpoints(
     with desk.open() as store:
         info = find_job(store, job)
         plan = read_launch(store, info.job).checkpoints
-    target = open_job_target(plan, info.directory, info.job)
+        agents = read_picture(store, info.job).agents
+    target = open_checkpoints(plan, info, desk.resolve(), agents)
     rows = [make_row(target, listing, time.time(), verify=verify) for listing in list_checkpoints(target)]
     data = {"job": info.job, "place": target.url, "checkpoints": rows}
     cells = [(row.step, row.age_s, row.bytes, row.workers, describe_row(row), row.valid) for row in rows]
@@ -62,6 +67,17 @@ def checkpoints(
     damaged = any(row.verified and not row.valid for row in rows)
     lost = verify and not any(row.valid for row in rows)
     return Exit.FAILED if damaged or lost else Exit.DONE
+
+
+def open_checkpoints(plan: CheckpointPlan, info: JobInfo, home: Home, agents: Agents) -> Target:
+    """Return where the checkpoints of a job are, as this machine sees it.
+
+    Raises:
+        FilesElsewhereError: they are in a folder of other nodes; the message names them.
+        ConfigError: there is no such protocol, or its plug-in is not installed.
+    """
+    folder = "" if plan.url else str(check_folder(info, home, agents, "checkpoints"))
+    return open_job_target(plan, folder, info.job)
 
 
 def make_row(target: Target, listing: Listing, now_s: float, *, verify: bool) -> CheckpointRow:

@@ -6,6 +6,7 @@ from enum import IntEnum
 from elastane.model.errors import (
     ConfigError,
     ElastaneError,
+    FilesElsewhereError,
     JobNotFoundError,
     JobStateError,
     StateFileError,
@@ -53,6 +54,7 @@ _CODES: tuple[tuple[type[Exception], Exit], ...] = (
     (ConfigError, Exit.USAGE),
     (JobNotFoundError, Exit.NOT_FOUND),
     (JobStateError, Exit.REFUSED),
+    (FilesElsewhereError, Exit.ENVIRONMENT),
     (StateFileError, Exit.ENVIRONMENT),
     (StoreError, Exit.ENVIRONMENT),
     (ElastaneError, Exit.FAILED),

@@ -1,16 +1,17 @@
 """The command that tells what each worker's way into a job cost, and on what."""
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from elastane.cli.exits import Exit
+from elastane.cli.folder import check_folder, describe_places, tell_others
 from elastane.cli.options import Desk, JobArgument
 from elastane.cli.wording import format_bytes, format_count, format_duration
 from elastane.jobs.registry import find_job
+from elastane.jobs.requests import read_picture
 from elastane.observe.events import read_events
 from elastane.observe.joins import (
     JoinOutcome,
@@ -29,11 +30,13 @@ def joins(job: JobArgument, *, desk: Desk) -> int:
     """Show what each worker's join cost, phase by phase: from the request until it had a seat."""
     with desk.open() as store:
         info = find_job(store, job)
-    reports = compute_joins(read_events(Path(info.directory)))
+        agents = read_picture(store, info.job).agents
+    out = desk.output()
+    folder = check_folder(info, desk.resolve(), agents, "events")
+    reports = compute_joins(read_events(folder))
     summary = summarise_joins(reports)
-    desk.output().show(
-        {"job": info.job, "joins": reports, "summary": summary}, render_joins(reports, summary)
-    )
+    out.show({"job": info.job, "joins": reports, "summary": summary}, render_joins(reports, summary))
+    tell_others(out, describe_places(info, agents, beside=folder), folder)
     return Exit.DONE
 
 

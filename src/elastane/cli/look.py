@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from elastane.cli.exits import Exit
+from elastane.cli.folder import check_folder, describe_places, find_folder, tell_others
 from elastane.cli.options import Desk, FollowOption, JobArgument
 from elastane.cli.output import Output
 from elastane.cli.render import EVENT_STYLES, render_job, render_jobs
@@ -36,7 +37,7 @@ def ps(*, desk: Desk) -> int:
         out.show({"jobs": []}, render_jobs((), 0.0))
         return Exit.DONE
     with store:
-        snapshots = look_at_all(store)
+        snapshots = look_at_all(store, desk.resolve())
     data = {"jobs": [summarise_snapshot(snapshot, brief=True) for snapshot in snapshots]}
     out.show(data, render_jobs(snapshots, time.time()))
     return Exit.DONE
@@ -47,13 +48,17 @@ def show(job: JobArgument, *, desk: Desk) -> int:
     out = desk.output()
     with desk.open() as store:
         info = find_job(store, job)
-        snapshot = JobWatch(store, info).look()
+        folder = find_folder(info, desk.resolve())
+        snapshot = JobWatch(store, info, folder).look()
+        places = "" if folder else describe_places(info, read_picture(store, info.job).agents)
         others = list_namesakes(store, info) if job == info.name else ()
         phases = [read_picture(store, other.job).view.status.phase.value for other in others]
     out.show(summarise_snapshot(snapshot), render_job(snapshot))
     if others:
         listed = ", ".join(f"{other.job} ({phase})" for other, phase in zip(others, phases, strict=True))
         out.remark(f"also called {info.name}, to be named by their ids: {listed}")
+    if folder is None:
+        out.remark(f"shown is what the store knows; events and loss curve are not on this machine. {places}")
     return Exit.DONE
 
 
@@ -71,13 +76,16 @@ def events(
     out = desk.output()
     with desk.open() as store:
         info = find_job(store, job)
-        tail = EventTail(Path(info.directory))
+        agents = read_picture(store, info.job).agents
+        folder = check_folder(info, desk.resolve(), agents, "events")
+        tail = EventTail(folder)
         kinds: set[str] = set()
         for _ in _rounds(follow, lambda: _has_ended(store, info.job)):
             for event in tail.poll():
                 kinds.add(event.kind)
                 if not kind or event.kind in kind:
                     out.stream(summarise(event), describe_line(event), EVENT_STYLES.get(event.kind, ""))
+    tell_others(out, describe_places(info, agents, beside=folder), folder, "" if kinds else "event")
     if unseen := sorted(set(kind or ()) - kinds):
         out.remark(f"no event of kind {', '.join(unseen)}; there are: {', '.join(sorted(kinds)) or 'none'}")
     return Exit.DONE
@@ -96,7 +104,9 @@ def logs(
     out = desk.output()
     with desk.open() as store:
         info = find_job(store, job)
-        folder = Path(info.directory) / "logs"
+        agents = read_picture(store, info.job).agents
+        own = check_folder(info, desk.resolve(), agents, "logs")
+        folder = own / "logs"
         chosen = _resolve_log(folder, info.job, worker) if worker else None
         tails: dict[str, LineTail] = {}
         for last in _rounds(follow, lambda: _has_ended(store, info.job)):
@@ -104,6 +114,7 @@ def logs(
                 _print_log(
                     out, tails.setdefault(path.stem, LineTail(path)), last=last, alone=chosen is not None
                 )
+    tell_others(out, describe_places(info, agents, beside=own), own, "" if tails else "log")
     return Exit.DONE
 
 

@@ -42,7 +42,6 @@ class Outcome:
 def compute_outcome(snapshot: JobSnapshot, seconds: float) -> Outcome:
     """Return the outcome of the run that the snapshot shows the end of."""
     events = _select_last_run(snapshot.events)
-    saved = _find_field(events, "stopped", "path")
     # Not that of a newcomer or a leaver, which cost the job nothing.
     failures = (event for event in events if event.kind == "script_failed")
     failure = next((event for event in failures if event.fields.get("first", True)), None)
@@ -50,13 +49,13 @@ def compute_outcome(snapshot: JobSnapshot, seconds: float) -> Outcome:
         job=snapshot.job,
         name=snapshot.name,
         phase=snapshot.phase,
-        exit_code=_compute_exit(snapshot.phase, saved is not None),
+        exit_code=_compute_exit(snapshot.phase, snapshot.saved is not None),
         message=snapshot.message,
         step=snapshot.step,
         values=snapshot.values,
         seconds=round(seconds, 3),
-        digest=_find_field(events, "finished", "digest"),
-        saved=saved,
+        digest=snapshot.digest,
+        saved=snapshot.saved,
         failed_worker=failure.fields.get("worker") if failure else None,
         traceback=trim_traceback(str(failure.fields.get("traceback", "")), snapshot.script)
         if failure
@@ -110,8 +109,3 @@ def _compute_exit(phase: JobPhase, saved: bool) -> Exit:
 def _select_last_run(events: Sequence[Event]) -> Sequence[Event]:
     starts = [index for index, event in enumerate(events) if event.kind == "agent_started"]
     return events[starts[-1] :] if starts else events
-
-
-def _find_field(events: Sequence[Event], kind: str, name: str) -> str | None:
-    texts = (event.fields.get(name) for event in events if event.kind == kind)
-    return next((str(text) for text in texts if text), None)

@@ -8,9 +8,11 @@ from typing import Annotated
 import msgspec
 import typer
 
+from elastane.agent.folder import open_folder
 from elastane.checkpoint.catalog import find_newest
 from elastane.checkpoint.manifest import Manifest
-from elastane.checkpoint.target import open_job_target
+from elastane.checkpoint.target import Target
+from elastane.cli.checkpoints import open_checkpoints
 from elastane.cli.home import STORE_VARIABLE, Home, make_home, open_home
 from elastane.cli.options import Crew, Desk, JobArgument, LaunchFlags, Stage, WorkersOption
 from elastane.cli.outcome import compute_outcome, tell_outcome
@@ -20,8 +22,8 @@ from elastane.cli.script import check_script, make_name
 from elastane.cli.serve import serve_job
 from elastane.jobs.registry import NewJob, create_job, find_job, name_key, read_launch, reopen_job
 from elastane.jobs.requests import JobPicture, check_wanted, read_picture
-from elastane.model.errors import ConfigError, JobStateError
-from elastane.model.records import CheckpointPlan, JobInfo, Spec
+from elastane.model.errors import ConfigError, JobStateError, StateFileError
+from elastane.model.records import JobInfo, JobStatus, Spec
 from elastane.store.base import Store
 from elastane.store.lease_limits import check_lease_ttl
 from elastane.store.open import open_store
@@ -90,7 +92,9 @@ def resume(
         picture = read_picture(store, info.job)
         check_resumable(info, picture)
         launch = read_launch(store, info.job)
-        saved = find_saved_state(info, launch.checkpoints)
+        check_meeting_place(where, picture.view.spec.nodes, stage)
+        target = open_checkpoints(launch.checkpoints, info, where, picture.agents)
+        saved = find_saved_state(target, info, picture.view.status)
         spec = make_resumed_spec(picture.view.spec, workers, saved.virtual_workers)
         launch = msgspec.structs.replace(launch, virtual_workers=saved.virtual_workers or None)
         check_lease_ttl(where.store_url, launch.lease_s)
@@ -122,15 +126,25 @@ def check_resumable(info: JobInfo, picture: JobPicture) -> None:
         raise JobStateError(f"job {info.job} is {phase.value}; stop it first (`elastane stop {info.job}`)")
 
 
-def find_saved_state(info: JobInfo, plan: CheckpointPlan) -> Manifest:
+def find_saved_state(target: Target, info: JobInfo, status: JobStatus) -> Manifest:
     """Return the newest checkpoint that looks whole; the workers check its sums.
+
+    Args:
+        target: where the checkpoints are, as this machine sees it.
+        info: the job.
+        status: how it ended.
 
     Raises:
         JobStateError: there is none.
+        StateFileError: there is none here; the message says on which node it was saved.
         OSError: the place where they lie cannot be read.
     """
-    target = open_job_target(plan, info.directory, info.job)
     newest = find_newest(target, info.job)
+    if newest is None and status.saved is not None:
+        raise StateFileError(
+            f"the state of job {info.job} was saved in {status.saved} on node {status.node or '(unknown)'}, "
+            f"and {target.url} here holds none: resume it there, or copy that folder to {target.url}"
+        )
     if newest is None:
         raise JobStateError(
             f"job {info.job} has saved no state in {target.url}: it ended before its first checkpoint, and "
@@ -175,9 +189,15 @@ def _find_free_name(store: Store, base: str) -> str:
 
 def _serve(home: Home, info: JobInfo, stage: Stage, out: Output) -> int:
     """Serve the job until it ends and tell how it ended."""
-    out.remark(f"job {info.job} ({info.name}), in {info.directory}")
+    folder = open_folder(info, home.path)
+    out.remark(f"job {info.job} ({info.name}), in {folder}")
+    if stage.elsewhere:
+        out.remark(
+            "what its workers write stays on the nodes that serve it: ask there with "
+            f"`elastane events {info.job}` and `logs`, and anywhere with `show`"
+        )
     begun_s = time.monotonic()
-    snapshot = serve_job(home, info, stage, out)
+    snapshot = serve_job(home, msgspec.structs.replace(info, directory=str(folder)), stage, out)
     outcome = compute_outcome(snapshot, time.monotonic() - begun_s)
     tell_outcome(out, outcome)
     return outcome.exit_code

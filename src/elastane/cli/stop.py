@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from elastane.cli.exits import Exit
+from elastane.cli.folder import find_folder
 from elastane.cli.options import Desk, JobArgument, TimeoutOption
 from elastane.cli.outcome import compute_outcome
 from elastane.cli.output import Output
@@ -31,7 +32,8 @@ def stop(
         info = find_job(store, job)
         request = request_abort if now else request_stop
         request(store, info.job)
-        snapshot = _wait_for_end(JobWatch(store, info), timeout_s)
+        watch = JobWatch(store, info, find_folder(info, desk.resolve()))
+        snapshot = _wait_for_end(watch, timeout_s)
     return _tell(desk.output(), snapshot, timeout_s)
 
 

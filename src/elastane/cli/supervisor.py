@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
+from typing import IO
 
 import msgspec
 
@@ -38,8 +39,12 @@ class Supervisor:
         `directory`."""
         self._order = order
         self._directory = directory
-        self._process: subprocess.Popen[bytes] | None = None
+        self._listener: IO[bytes] | None = None
+        """Where the agent hears requests to stop; None while there is none that has its order."""
         self._stops = 0
+        self._told = 0
+        """Requests to stop that the present agent was told of."""
+        self._telling = False
 
     def run(self, on_signal: Callable[[], None] | None = None) -> JobStatus:
         """Return how the job ended. In the main thread: signals count as requests to stop meanwhile.
@@ -69,7 +74,7 @@ class Supervisor:
     def request_stop(self) -> None:
         """Ask once for a graceful stop, twice for an end at once. Safe in signal handlers."""
         self._stops += 1
-        self._tell(b"s")
+        self._tell_stops()
 
     def end_at_once(self) -> None:
         """End the job without saving its state. Safe in signal handlers and from any thread."""
@@ -98,22 +103,41 @@ class Supervisor:
         finally:
             os.close(log)
         with process:
-            self._process = process
-            self._tell(msgspec.json.encode(self._order) + b"\n" + b"s" * self._stops)
+            assert process.stdin is not None
             assert process.stdout is not None
+            # First the order, then requests to stop: one that comes meanwhile is only counted.
+            _write_all(process.stdin, msgspec.json.encode(self._order) + b"\n")
+            self._told, self._listener = 0, process.stdin
+            self._tell_stops()
             said = process.stdout.read()
             code = process.wait()
-            self._process = None
+            self._listener = None  # the next agent is told of all
         return code, said
 
-    def _tell(self, words: bytes) -> None:
-        process = self._process
-        if process is None or process.stdin is None:
-            return  # between two agents: the next one is told
-        try:
-            process.stdin.write(words)
-        except BrokenPipeError:
-            return  # it has died in this moment, which is about to be seen
+    def _tell_stops(self) -> None:
+        """Tell the agent of each request to stop that it has not been told of, once.
+
+        A signal may come at any point here, and its handler comes here as well: then it leaves the telling
+        to whom it has interrupted, who looks once more after he has said that he is done.
+        """
+        while (listener := self._listener) is not None and self._told < self._stops:
+            if self._telling:
+                return
+            self._telling = True
+            try:
+                while self._told < self._stops:
+                    self._told += 1
+                    _write_all(listener, b"s")
+            finally:
+                self._telling = False
+
+
+def _write_all(pipe: IO[bytes], words: bytes) -> None:
+    try:
+        while words:
+            words = words[pipe.write(words) :]
+    except BrokenPipeError:
+        return  # it has died in this moment, which is about to be seen
 
 
 @contextmanager

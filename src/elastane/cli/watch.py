@@ -6,6 +6,8 @@ from pathlib import Path
 
 import msgspec
 
+from elastane.cli.folder import find_folder
+from elastane.cli.home import Home
 from elastane.jobs.registry import list_jobs
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import JobNotFoundError
@@ -47,9 +49,15 @@ class JobWatch:
 
     __slots__ = ("_events", "_metrics", "_new_events", "_new_metrics", "_store", "info")
 
-    def __init__(self, store: Store, info: JobInfo) -> None:
-        """Follow the job of `info`; `store` must be the calling thread's own handle."""
-        directory = Path(info.directory)
+    def __init__(self, store: Store, info: JobInfo, folder: Path | None = None) -> None:
+        """Follow the job of `info`.
+
+        Args:
+            store: must be the calling thread's own handle.
+            info: the job.
+            folder: where its files are on this machine; None: where the job was made.
+        """
+        directory = folder or Path(info.directory)
         self.info = info
         self._store = store
         self._events: list[Event] = []
@@ -69,13 +77,16 @@ class JobWatch:
         return compute_snapshot(self.info, view, list(self._metrics), self._events)
 
 
-def look_at_all(store: Store) -> tuple[JobSnapshot, ...]:
-    """Return all jobs of the store, the oldest first, without their events."""
+def look_at_all(store: Store, home: Home) -> tuple[JobSnapshot, ...]:
+    """Return all jobs of the store, the oldest first, without their events.
+
+    Of those whose files are on other machines it tells what the store knows.
+    """
     return tuple(
         compute_snapshot(
             info,
             read_picture(store, info.job).view,
-            read_last_metrics(Path(info.directory), KEPT_METRICS),
+            read_last_metrics(find_folder(info, home) or Path(info.directory), KEPT_METRICS),
             (),
         )
         for info in list_jobs(store)

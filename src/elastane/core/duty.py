@@ -168,8 +168,9 @@ class Duty(Generic[TieT]):
     # --- a turn -------------------------------------------------------------------------------------
 
     def begin(self, now_s: float) -> None:
-        """Take note that a lease is about to be asked for; from then on it counts."""
+        """Take note that a lease is about to be asked for: from then on it counts. Nothing hangs on it."""
         self.lease_until_s = now_s + self._lease_ttl_s
+        self._written, self._written_at, self._doubts_record = None, 0, False
 
     def next_upkeep(self, now_s: float) -> Errand | None:
         """Return what has to be done before the next look at the job, if anything."""

@@ -19,7 +19,8 @@ _ATTEMPTS = 64
 def write_end(store: Store, job: JobId, status: JobStatus, *, seen: JobStatus | None = None) -> bool:
     """Write `status` unless the job has ended already; tell whether it was written.
 
-    Generations of earlier runs stay counted, so that none of their numbers is used again.
+    Generations of earlier runs stay counted, so that none of their numbers is used again. May be called again
+    after an error: an end that stands already and says the same is taken for the one that was written then.
 
     Args:
         store: a handle of the calling thread.
@@ -37,10 +38,12 @@ def write_end(store: Store, job: JobId, status: JobStatus, *, seen: JobStatus | 
         if entry is None:
             return False  # the job is gone
         before = msgspec.json.decode(entry.value, type=JobStatus)
-        if before.phase.ended or (seen is not None and before.phase is not seen.phase):
-            return False
         generations = max(status.earlier_generations, before.earlier_generations)
         after = msgspec.structs.replace(status, earlier_generations=generations)
+        if before.phase.ended:
+            return before == after
+        if seen is not None and before.phase is not seen.phase:
+            return False
         result = store.transact(
             compares=[ModRevisionIs(key=key, revision=entry.mod_revision)],
             puts=[Put(key=key, value=encode(after))],

@@ -49,6 +49,10 @@ class ShardError(ElastaneError):
     """Report a shard of the data that cannot be opened or has another length than when training began."""
 
 
+class FilesElsewhereError(ElastaneError):
+    """Report that files of a job are asked for on a machine that has none of them."""
+
+
 class StateFileError(ElastaneError):
     """Report a saved training state that is missing, damaged or of another job."""
 

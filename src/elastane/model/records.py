@@ -78,6 +78,14 @@ class JobStatus(msgspec.Struct, frozen=True, kw_only=True):
     """The worker that reported the end, if one did."""
     earlier_generations: int = 0
     """Generations of the job's earlier runs, before it was stopped and resumed."""
+    step: int = 0
+    """Steps committed when it ended; 0 if who wrote this does not know."""
+    node: NodeId = NodeId("")
+    """The node of that worker: `saved` may be a folder that only this node sees."""
+    saved: str | None = None
+    """Folder of the state that was saved at its end; None if none was."""
+    digest: str | None = None
+    """sha256 of the final state; None unless the training has finished."""
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -101,6 +101,10 @@ class JobSnapshot:
     created_at_s: float
     phase: JobPhase
     message: str
+    saved: str | None = None
+    """Folder of the state that was saved when the job was stopped; None if none was."""
+    digest: str | None = None
+    """sha256 of the final state; None unless the job has finished."""
     wanted: int
     minimum: int
     stopping: bool
@@ -149,6 +153,8 @@ def compute_snapshot(
         created_at_s=info.created_at_s,
         phase=view.status.phase,
         message=view.status.message,
+        saved=view.status.saved,
+        digest=view.status.digest,
         wanted=view.spec.wanted,
         minimum=view.spec.minimum,
         stopping=view.spec.stop and not ended,
@@ -156,7 +162,8 @@ def compute_snapshot(
         batch=view.batch,
         generation=view.current.generation if view.current else 0,
         training=0 if ended or not view.current else _count_alive(view, view.current),
-        step=max([*committed, last.step + 1 if last else 0]),
+        # Who looks from a node that keeps none of the job's files knows it from the records alone.
+        step=max([*committed, view.status.step, last.step + 1 if last else 0]),
         epoch=last.epoch if last else None,
         values=dict(last.values) if last else {},
         rates=None if ended else compute_rates(metrics),

@@ -1,8 +1,9 @@
 """One HTTP connection to one member of etcd, on which nothing ever waits beyond a deadline.
 
 Theory of operation
-- h11 knows HTTP/1.1, this module owns the socket. All of it happens in the caller's thread: no thread of ours
-  that a fork could leave behind, nothing that runs while training does.
+- h11 knows HTTP/1.1, this module owns the socket. All of it happens in the caller's thread, but for the
+  search of a name (etcd_lookup.py): no thread of ours that a fork could leave behind, nothing that runs while
+  training does.
 - A deadline is a time of `time.monotonic`. It bounds the search for the address, the connection, the TLS
   handshake and each answer as a whole, not just every read.
 - A connection answers one request after another, or becomes the stream of one watch.
@@ -10,10 +11,8 @@ Theory of operation
 Knows nothing of what is asked, nor of other members.
 """
 
-import queue
 import socket
 import ssl
-import threading
 import time
 from dataclasses import dataclass
 
@@ -21,6 +20,7 @@ import h11
 
 from elastane.model.errors import StoreAccessError, StoreAddressError
 from elastane.store.etcd_address import Endpoint
+from elastane.store.etcd_lookup import Address, book
 
 READ_BYTES = 1 << 16
 MIN_WAIT_S = 0.001
@@ -68,6 +68,8 @@ class Link:
         self._socket = _connect(endpoint, deadline_s)
         if tls is not None:
             try:
+                # Anew: the socket still has the time that the connection could have taken.
+                self._socket.settimeout(max(_left_s(deadline_s), MIN_WAIT_S))
                 self._socket = tls.wrap_socket(self._socket, server_hostname=endpoint.host)
             except OSError as error:
                 self.close()
@@ -195,40 +197,13 @@ def _connect(endpoint: Endpoint, deadline_s: float) -> socket.socket:
     raise LinkFailed(reason, sent=False)
 
 
-Address = tuple[socket.AddressFamily, tuple[str, int] | tuple[str, int, int, int] | tuple[int, bytes]]
-
-
 def _look_up(endpoint: Endpoint, deadline_s: float) -> list[Address]:
-    """Return the addresses of a host; in a thread, since a name server may keep us waiting for long."""
-    answers: queue.SimpleQueue[list[Address] | OSError] = queue.SimpleQueue()
-
-    def ask() -> None:
-        try:
-            found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
-        except OSError as error:
-            answers.put(error)
-        else:
-            answers.put([(family, address) for family, _, _, _, address in found])
-
-    if _is_number(endpoint.host):
-        ask()
-    else:
-        threading.Thread(target=ask, name="etcd-address", daemon=True).start()
     try:
-        answer = answers.get(timeout=max(_left_s(deadline_s), MIN_WAIT_S))
-    except queue.Empty:
-        raise LinkFailed("its name could not be looked up in time", sent=False) from None
-    if isinstance(answer, OSError):
-        raise LinkFailed(f"its name is unknown ({_describe(answer)})", sent=False) from answer
-    return answer
-
-
-def _is_number(host: str) -> bool:
-    try:
-        socket.getaddrinfo(host, None, flags=socket.AI_NUMERICHOST)
-    except OSError:
-        return False
-    return True
+        return book.look_up(endpoint.host, endpoint.port, max(deadline_s, time.monotonic() + MIN_WAIT_S))
+    except TimeoutError as error:
+        raise LinkFailed("its name could not be looked up in time", sent=False) from error
+    except OSError as error:
+        raise LinkFailed(f"its name is unknown ({_describe(error)})", sent=False) from error
 
 
 def _explain_tls(endpoint: Endpoint, error: Exception, *, sent: bool) -> Exception:

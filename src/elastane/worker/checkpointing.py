@@ -38,6 +38,8 @@ from elastane.worker.state import CapturedState
 DESCRIPTION_FILE = "description.msgpack"
 LAST_WRITE_S = 5.0
 """How long a worker that stops waits for its writing thread: that ends with its block, or its manifest."""
+SHORTAGE = (MemoryError, RuntimeError)
+"""What is raised where there is no memory for a copy (by torch: RuntimeError), or no further thread."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,17 +55,27 @@ class CheckpointPlace:
 class _Write:
     """Be one share on its way to the target: shared by the training thread and a writing thread."""
 
-    def __init__(self, flight: Flight, me: WorkerId, snapshot: Snapshot) -> None:
+    def __init__(self, flight: Flight, me: WorkerId) -> None:
         self.name = flight.name
         self.share = flight.writers.index(me)
         self.shares = len(flight.writers)
-        self.snapshot = snapshot
+        self.snapshot: Snapshot | None = None
         self.began_s = time.monotonic()
         self.abandoned = threading.Event()
         self.busy = True
         self.file: SavedFile | None = None
         self.description: SavedFile | None = None
         self.failure = ""
+
+    def take(self, buffer: SnapshotBuffer, state: CapturedState) -> Snapshot:
+        """Copy the share of the state, and describe the state with the first one."""
+        self.snapshot = buffer.take(state, share=self.share, shares=self.shares, describe=self.share == 0)
+        return self.snapshot
+
+    def fail(self, error: Exception) -> None:
+        """Take note that nothing will come of this share: the next step report tells it to all."""
+        self.failure = _describe(error)
+        self.busy = False
 
 
 class Checkpointing:
@@ -128,7 +140,7 @@ class Checkpointing:
             if busy:
                 self._tell_skipped(main, step, busy)
             else:
-                self._begin(step, tuple(notes), capture())
+                self._begin(step, tuple(notes), capture)
 
     def save(self, state: CapturedState, generation: int) -> str:
         """Write the whole state at once, while the job stands still; what is under way is given up.
@@ -141,22 +153,23 @@ class Checkpointing:
             Where it lies.
 
         Raises:
-            StateFileError: the target is full or cannot be reached.
+            StateFileError: the target is full or cannot be reached, or there is no memory for a copy.
         """
         self.close()
         place = self._known_place()
         name = CheckpointName(generation, state.step)
         flight = Flight(name=name, writers=(self._me,))
-        write = _Write(flight, self._me, self._buffer.take(state, share=0, shares=1, describe=True))
+        write = _Write(flight, self._me)
         try:
+            write.take(self._buffer, state)
             _write_share(place.target, write)
             manifest = _make_manifest(place, write, flight.name, [_known(write.file)])
             write_manifest(place.target, manifest)
-        except OSError as error:
+        except (OSError, *SHORTAGE) as error:
             raise StateFileError(
                 f"cannot save the state of step {state.step} ({state.tensor_bytes} bytes) to "
-                f"{place.target.url}: {error}; free some space or make it writable. Checkpoints that were "
-                "saved there before are still whole"
+                f"{place.target.url}: {_describe(error)}; free some space or make it writable. Checkpoints "
+                "that were saved there before are still whole"
             ) from error
         self._tell_saved(write, manifest)
         self._remove_old(place)
@@ -175,16 +188,19 @@ class Checkpointing:
         assert self._place is not None, "a worker knows the place before it takes part"
         return self._place
 
-    def _begin(self, step: int, members: tuple[WorkerId, ...], state: CapturedState) -> None:
+    def _begin(self, step: int, members: tuple[WorkerId, ...], capture: Callable[[], CapturedState]) -> None:
         assert self._topology is not None
         began_s = time.monotonic()
         flight = Flight(name=CheckpointName(self._topology.generation, step), writers=members)
-        own = members.index(self._me)
-        snapshot = self._buffer.take(state, share=own, shares=len(members), describe=own == 0)
-        write = _Write(flight, self._me, snapshot)
+        write = _Write(flight, self._me)
         self._flight, self._write = flight, write
-        self._run(lambda: self._write_own(write))
-        if own == 0:
+        try:
+            snapshot = write.take(self._buffer, capture())
+            self._run(lambda: self._write_own(write))
+        except SHORTAGE as error:
+            write.fail(error)
+            return
+        if write.share == 0:
             self._events.append(
                 "checkpoint_begun",
                 worker=self._me,
@@ -208,7 +224,13 @@ class Checkpointing:
                 write = self._write
                 assert write is not None
                 write.busy = True
-                self._run(lambda: self._complete(write, heard))
+                try:
+                    self._run(lambda: self._complete(write, heard))
+                except SHORTAGE as error:
+                    write.busy = False
+                    self._tell_failed(
+                        heard.name.step, f"the manifest could not be written: {_describe(error)}"
+                    )
 
     def _abandon(self, why: str) -> None:
         flight, self._flight = self._flight, None
@@ -220,19 +242,18 @@ class Checkpointing:
 
     def _run(self, work: Callable[[], None]) -> None:
         # Not a pool: threads of a pool are waited for when the process ends, however slow the target.
-        self._thread = threading.Thread(target=work, name="elastane-checkpoint", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=work, name="elastane-checkpoint", daemon=True)
+        thread.start()
+        self._thread = thread  # one that could not be started is not waited for
 
     # --- in the writing thread ----------------------------------------------------------------------
 
     def _write_own(self, write: _Write) -> None:
         try:
             _write_share(self._known_place().target, write)
-        except AbandonedError as error:
-            write.failure = str(error)
-        except OSError as error:
-            write.failure = f"{type(error).__name__}: {error}"
-        finally:
+        except Exception as error:  # noqa: BLE001 - whatever it is, all others wait to hear what became of this share
+            write.fail(error)
+        else:
             write.busy = False
 
     def _complete(self, write: _Write, flight: Flight) -> None:
@@ -247,8 +268,8 @@ class Checkpointing:
                 return
             write_manifest(place.target, manifest)
             self._tell_saved(write, manifest)
-        except OSError as error:
-            self._tell_failed(flight.name.step, f"the manifest could not be written: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it costs this checkpoint and nothing else
+            self._tell_failed(flight.name.step, f"the manifest could not be written: {_describe(error)}")
         else:
             self._remove_old(place)
         finally:
@@ -257,8 +278,8 @@ class Checkpointing:
     def _remove_old(self, place: CheckpointPlace) -> None:
         try:
             remove_old(place.target, place.plan.keep)
-        except OSError as error:
-            self._events.append("checkpoints_not_removed", worker=self._me, reason=str(error))
+        except Exception as error:  # noqa: BLE001 - the new one is written, whatever is wrong with the old ones
+            self._events.append("checkpoints_not_removed", worker=self._me, reason=_describe(error))
 
     # --- events -------------------------------------------------------------------------------------
 
@@ -282,6 +303,12 @@ class Checkpointing:
             self._events.append("checkpoint_skipped", worker=self._me, step=step, reason=reason)
 
 
+def _describe(error: Exception) -> str:
+    if isinstance(error, AbandonedError):
+        return str(error)
+    return f"{type(error).__name__}: {error}".removesuffix(": ")
+
+
 def _known(file: SavedFile | None) -> SavedFile:
     assert file is not None, "it has just been written"
     return file
@@ -290,6 +317,7 @@ def _known(file: SavedFile | None) -> SavedFile:
 def _write_share(target: Target, write: _Write) -> None:
     """Write a share, and with the first one the description. Raises OSError, AbandonedError."""
     folder, snapshot = write.name.folder, write.snapshot
+    assert snapshot is not None, "a share is written when it has been taken"
     if snapshot.description:
         write.description = write_file(target, folder, DESCRIPTION_FILE, memoryview(snapshot.description))
     write.file = write_file(
@@ -305,6 +333,7 @@ def _make_manifest(
     place: CheckpointPlace, write: _Write, name: CheckpointName, shares: list[SavedFile]
 ) -> Manifest:
     snapshot = write.snapshot
+    assert snapshot is not None, "its share was taken before any was written"
     return Manifest(
         job=place.job,
         virtual_workers=place.virtual_workers,

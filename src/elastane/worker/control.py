@@ -152,13 +152,26 @@ class Control:
             self.events.append("fenced", worker=self.context.worker, reason="the lease ran out")
             raise Left("the lease ran out", EXIT_FENCED)
 
-    def end_job(self, phase: JobPhase, message: str) -> bool:
-        """Write down how the job ended; tell whether this worker was the first to say so."""
+    def end_job(
+        self, phase: JobPhase, message: str, *, saved: str | None = None, digest: str | None = None
+    ) -> bool:
+        """Write down how the job ended; tell whether this worker was the first to say so.
+
+        Args:
+            phase: finished, stopped or failed.
+            message: why, for people.
+            saved: the folder of the state that was saved, if one was.
+            digest: of the final state, if the training is finished.
+        """
         status = JobStatus(
             phase=phase,
             message=message,
             worker=self.context.worker,
             earlier_generations=self.standing.gate.newest_generation,
+            step=self.standing.gate.committed,
+            node=self.context.node,
+            saved=saved,
+            digest=digest,
         )
         return self.call(lambda store: write_end(store, self.context.job, status))
 
@@ -229,20 +242,30 @@ class Control:
         store.revoke(errands.lease)
 
     def _register(self, store: Store) -> Errands:
-        """Take a lease and write the record under it, as soon as the store lets it."""
+        """Take a lease and write the record under it, as soon as the store lets it.
+
+        A record whose writing was done though its answer was lost is known by its lease: so another lease is
+        taken only if that one has run out.
+        """
         give_up_at_s = time.monotonic() + START_PATIENCE_S
+        errands: Errands | None = None
         while True:
             try:
-                self._duty.begin(time.monotonic())
-                lease = store.grant(self.context.lease_ttl_s)
-                errands = Errands(self.context.job, self.context.worker, lease)
+                if errands is None:
+                    errands = self._take_lease(store)
                 self._upkeep(store, errands)
-            except OUTAGE:
+            except (*OUTAGE, LeaseLostError) as error:
                 if time.monotonic() > give_up_at_s:
                     raise
+                if isinstance(error, LeaseLostError):
+                    errands = None
                 self._wake.wait(RETRY_S)
             else:
                 return errands
+
+    def _take_lease(self, store: Store) -> Errands:
+        self._duty.begin(time.monotonic())
+        return Errands(self.context.job, self.context.worker, store.grant(self.context.lease_ttl_s))
 
     def _try_turn(self, store: Store, errands: Errands, follower: JobFollower) -> None:
         """Look and act once; a store that is out of reach is borne with until the lease may have run out."""

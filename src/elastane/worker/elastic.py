@@ -205,7 +205,7 @@ class ElasticSession:
                 self._standing.announce_finished()
         self._checkpointing.close()
         digest = compute_digest(self._training.state.capture())
-        if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps"):
+        if self._control.end_job(JobPhase.FINISHED, f"trained {step} steps", digest=digest):
             self._control.events.append("finished", worker=self._me, step=step, digest=digest)
 
     # --- entering a generation ----------------------------------------------------------------------
@@ -325,7 +325,7 @@ class ElasticSession:
         state = self._training.state.capture()
         generation = self._standing.gate.generation
         path = self._checkpointing.save(state, generation)
-        if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved"):
+        if self._control.end_job(JobPhase.STOPPED, f"state of step {state.step} saved", saved=path):
             self._control.events.append("stopped", worker=self._me, step=state.step, path=path)
 
     def _write_ahead(self, topology: Topology, *, first: bool) -> None:

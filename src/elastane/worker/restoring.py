@@ -3,11 +3,10 @@
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO
 
 from elastane.checkpoint.catalog import all_damaged, iterate_candidates
 from elastane.checkpoint.manifest import Manifest
-from elastane.checkpoint.target import Target
+from elastane.checkpoint.target import ReadableFile, Target
 from elastane.core.checkpoints import SavedFile
 from elastane.model.errors import StateFileError
 from elastane.model.ids import JobId
@@ -78,7 +77,7 @@ def load_state(target: Target, manifest: Manifest) -> CapturedState:
     if hashlib.sha256(description).hexdigest() != saved.sha256:
         raise StateFileError(f"{saved.name} is damaged: its sum does not fit")
 
-    def open_share(share: SavedFile) -> IO[bytes]:
+    def open_share(share: SavedFile) -> ReadableFile:
         return target.reading(f"{folder}/{share.name}")
 
     state = assemble_state(description, manifest.shares, open_share)

@@ -8,12 +8,13 @@ says which tensors the bytes are, and holds all that is no tensor. Knows neither
 import hashlib
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import Any
 
 import msgspec
 import torch
 from torch import Tensor
 
+from elastane.checkpoint.target import ReadableFile
 from elastane.core.checkpoints import SavedFile
 from elastane.model.errors import StateFileError
 from elastane.worker.layout import TensorEntry, allocate_tensor, describe_tensor, flat_bytes
@@ -110,7 +111,7 @@ def _copy_runs(views: list[Tensor], runs: list[Run], memory: Tensor) -> None:
 
 
 def assemble_state(
-    description: bytes, shares: tuple[SavedFile, ...], open_share: Callable[[SavedFile], IO[bytes]]
+    description: bytes, shares: tuple[SavedFile, ...], open_share: Callable[[SavedFile], ReadableFile]
 ) -> CapturedState:
     """Read a state back from its shares, checking their sums on the way.
 
@@ -161,12 +162,12 @@ def _as_memory(tensor: Tensor) -> memoryview:
     return content
 
 
-def _read_share(file: IO[bytes], saved: SavedFile, places: list[memoryview]) -> None:
+def _read_share(file: ReadableFile, saved: SavedFile, places: list[memoryview]) -> None:
     digest = hashlib.sha256()
     for place in places:
         filled = 0
         while filled < len(place):
-            got = file.readinto(place[filled:])  # type: ignore[attr-defined]
+            got = file.readinto(place[filled:])
             if not got:
                 raise StateFileError(f"{saved.name} is shorter than {saved.content_bytes} bytes")
             filled += got

@@ -12,7 +12,7 @@ from elastane.agent.launcher import Notice
 from elastane.agent.settings import AgentPlace, AgentSettings, WorkerSettings
 from elastane.agent.shift import Shift
 from elastane.core.view import encode
-from elastane.model.errors import StoreBusyError
+from elastane.model.errors import StoreBusyError, StoreUnreachableError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.model.records import JobInfo, JobKeys, JobPhase, JobStatus, Spec
 from elastane.observe.events import EventLog, read_events
@@ -58,17 +58,22 @@ class Script:
 
 
 class Busy:
-    """A store that refuses its next transactions."""
+    """A store that refuses its next transactions, or does them and loses the answers."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self.refusals = 0
+        self.lost_answers = 0
 
     def transact(self, *arguments: object, **named: object) -> object:
         if self.refusals:
             self.refusals -= 1
             raise StoreBusyError("locked")
-        return self._store.transact(*arguments, **named)  # type: ignore[arg-type]
+        result = self._store.transact(*arguments, **named)  # type: ignore[arg-type]
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StoreUnreachableError("it may or may not have taken effect")
+        return result
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)

@@ -5,8 +5,11 @@ import uuid
 from collections.abc import Callable, Iterator
 
 import pytest
+from faulty_store import FaultyStore, Outage
 
+from elastane.agent import presence as presence_module
 from elastane.agent.presence import Presence, PresenceSettings
+from elastane.model.errors import LeaseLostError, StoreUnreachableError
 from elastane.store.base import DeleteKey, Put, Store
 from elastane.store.open import open_store
 
@@ -138,3 +141,81 @@ def test_what_all_agents_share_is_put_back_when_it_went_with_anothers_lease(
     store.transact(deletes=[DeleteKey(key="name")])
     store.transact(puts=[Put(key="job/x", value=b"")])  # wakes the thread, which looks after its records
     wakes.wait_until(lambda: store.get("name") is not None)
+
+
+def leases(store: Store) -> set[object]:
+    return {entry.lease for entry in store.range("").entries}
+
+
+def test_a_record_that_was_written_and_not_answered_is_ones_own_at_the_next_attempt(
+    url: str, store: Store
+) -> None:
+    outage = Outage()
+    outage.lost_answers = 1
+    starting = make_other(url)
+    with pytest.raises(StoreUnreachableError):
+        starting.start(FaultyStore(store, outage))
+    before = leases(store)
+    assert starting.start(store)
+    assert leases(store) == before
+    starting.stop(store)
+    assert store.range("").entries == ()
+
+
+def test_a_record_that_was_written_and_not_answered_goes_with_an_agent_that_gives_up(
+    url: str, store: Store
+) -> None:
+    outage = Outage()
+    outage.lost_answers = 1
+    starting = make_other(url)
+    with pytest.raises(StoreUnreachableError):
+        starting.start(FaultyStore(store, outage))
+    starting.stop(store)
+    assert store.range("").entries == ()
+
+
+def test_an_attempt_whose_lease_ran_out_meanwhile_is_made_with_a_new_one(url: str, store: Store) -> None:
+    outage = Outage()
+    outage.lost_answers = 1
+    starting = make_other(url)
+    with pytest.raises(StoreUnreachableError):
+        starting.start(FaultyStore(store, outage))
+    (lease,) = leases(store)
+    store.revoke(lease)  # type: ignore[arg-type]
+    with pytest.raises(LeaseLostError):
+        starting.start(store)
+    assert starting.start(store)
+    starting.stop(store)
+
+
+def test_one_that_was_not_answered_while_another_came_leaves_that_one_alone(url: str, store: Store) -> None:
+    outage = Outage()
+    outage.lost_answers = 1
+    starting = make_other(url)
+    with pytest.raises(StoreUnreachableError):
+        starting.start(FaultyStore(store, outage))
+    (lease,) = leases(store)
+    store.transact(puts=[Put(key="job/agent", value=b"here", lease=store.grant(30.0))])
+    assert not starting.start(store)
+    with pytest.raises(LeaseLostError):
+        store.renew(lease)  # type: ignore[arg-type]
+
+
+def test_an_agent_that_takes_its_lease_anew_and_is_not_answered_is_not_displaced_by_itself(
+    url: str, store: Store, wakes: Wakes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outage = Outage()
+    monkeypatch.setattr(presence_module, "open_store", lambda *_, **__: FaultyStore(open_store(url), outage))
+    monkeypatch.setattr(presence_module, "_RETRY_S", 0.01)
+    settings = PresenceSettings(
+        store_url=url, prefix="job/", key="job/agent", record=b"here", lease_ttl_s=30.0
+    )
+    presence = Presence(settings, wakes)
+    assert presence.start(store)
+    wakes.wait_until(lambda: wakes.count >= 1)
+    (lease,) = leases(store)
+    outage.lost_answers = 1
+    store.revoke(lease)  # type: ignore[arg-type]
+    wakes.wait_until(lambda: wakes.count >= 3 and outage.lost_answers == 0)
+    presence.stop(store)
+    assert not presence.displaced

@@ -7,9 +7,9 @@ from agent_desk import JOB, W1, Desk
 
 from elastane.agent.launcher import Exited, PoolReported, Started, StartFailed
 from elastane.core.view import encode
-from elastane.model.errors import StoreBusyError
+from elastane.model.errors import StoreBusyError, StoreUnreachableError
 from elastane.model.ids import DeviceId, NodeId
-from elastane.model.records import ExitRecord, JobKeys, JobPhase, JobStatus, Spec
+from elastane.model.records import ExitRecord, JobKeys, JobPhase, JobStatus, Post, Roster, Spec
 from elastane.observe.events import read_events
 from elastane.store.base import Put
 from elastane.worker.context import WorkerContext
@@ -54,6 +54,51 @@ def test_a_start_that_the_store_refuses_is_made_at_the_next_look(desk: Desk) -> 
     assert desk.launcher.started == []
     desk.look()
     assert [context.worker for context in desk.launcher.started] == ["w1"]
+
+
+def test_a_start_whose_claim_was_done_and_not_answered_is_made_under_another_id(desk: Desk) -> None:
+    desk.store.lost_answers = 1
+    with pytest.raises(StoreUnreachableError):
+        desk.look()
+    desk.look()
+    assert [context.worker for context in desk.launcher.started] == ["w2"]
+    assert set(desk.bulletin.read().view.rosters[NodeId("n")].posts) == {"w2"}
+
+
+def test_a_claim_that_was_not_answered_is_taken_back_if_nobody_is_wanted_any_more(desk: Desk) -> None:
+    desk.store.lost_answers = 1
+    with pytest.raises(StoreUnreachableError):
+        desk.look()
+    assert set(desk.bulletin.read().view.rosters[NodeId("n")].posts) == {"w1"}
+    desk.store.transact(puts=[Put(key=JobKeys(JOB).spec, value=encode(Spec(wanted=1, stop=True)))])
+    desk.look()
+    assert desk.bulletin.read().view.rosters[NodeId("n")].posts == {}  # the other agents count on it
+
+
+def test_a_claim_that_lands_long_after_it_was_given_up_is_taken_back(desk: Desk) -> None:
+    desk.store.transact(puts=[Put(key=JobKeys(JOB).spec, value=encode(Spec(wanted=1, stop=True)))])
+    desk.look()
+    late = Roster(node=NodeId("n"), posts={W1: Post(device=DeviceId("cpu:0"))})
+    desk.store.transact(puts=[Put(key=JobKeys(JOB).roster(NodeId("n")), value=encode(late))])
+    desk.look()
+    assert desk.bulletin.read().view.rosters[NodeId("n")].posts == {}
+
+
+def test_an_end_that_was_written_and_not_answered_is_told_all_the_same(desk: Desk) -> None:
+    desk.look()
+    desk.store.transact(puts=[Put(key=JobKeys(JOB).spec, value=encode(Spec(wanted=1, abort=True)))])
+    desk.launcher.notices = [Exited(worker=W1, code=-9)]
+    desk.shift.take_notices()
+    desk.store.lost_answers = 1
+    with pytest.raises(StoreUnreachableError):
+        desk.shift.staff(desk.bulletin.read())
+    ended = desk.bulletin.read().view.status
+    assert ended.phase is JobPhase.STOPPED
+    desk.look()
+    (told,) = [event for event in read_events(desk.folder) if event.kind == "stopped"]
+    assert told.fields == {"reason": ended.message}
+    desk.look()
+    assert desk.kinds().count("stopped") == 1
 
 
 def test_a_process_that_could_not_be_made_counts_as_a_failure(desk: Desk) -> None:

@@ -8,8 +8,12 @@ from typing import Any
 import msgspec
 import pytest
 
+from elastane.checkpoint.catalog import write_file, write_manifest
+from elastane.checkpoint.manifest import Manifest
+from elastane.checkpoint.target import open_target
 from elastane.cli.home import Home
 from elastane.cli.main import main
+from elastane.core.checkpoints import CheckpointName
 from elastane.core.view import encode
 from elastane.jobs.registry import NewJob, create_job, log_path
 from elastane.model.ids import DeviceId, NodeId, WorkerId
@@ -126,8 +130,8 @@ class World:
         self.write_event(info, "joined", 1000.5, worker=B, generation=2, step=30, latency_s=0.75)
         return info
 
-    def end(self, info: JobInfo, phase: JobPhase, message: str = "") -> None:
-        self.put((JobKeys(info.job).status, JobStatus(phase=phase, message=message)))
+    def end(self, info: JobInfo, phase: JobPhase, message: str = "", **more: Any) -> None:
+        self.put((JobKeys(info.job).status, JobStatus(phase=phase, message=message, **more)))
 
     def write_metrics(self, info: JobInfo, steps: int) -> None:
         with (Path(info.directory) / METRICS_FILE).open("ab") as file:
@@ -148,6 +152,30 @@ class World:
         event = Event(at_s=at_s, kind=kind, source=str(A), fields=fields)
         with (Path(info.directory) / EVENTS_FILE).open("ab") as file:
             file.write(encode(event) + b"\n")
+
+    def save_checkpoint(self, info: JobInfo, step: int) -> Path:
+        """Write a checkpoint of one share; return its folder."""
+        target = open_target(info.directory, "checkpoints")
+        name = CheckpointName(1, step)
+        description = write_file(target, name.folder, "description.msgpack", memoryview(b"d"))
+        share = write_file(target, name.folder, "share-1-of-1.bin", memoryview(b"s" * 99))
+        write_manifest(
+            target,
+            Manifest(
+                job=info.job,
+                virtual_workers=4,
+                generation=1,
+                step=step,
+                epoch=0,
+                state_bytes=99,
+                device_type="cpu",
+                torch_version="2.13.0",
+                written_at_s=0.0,
+                description=description,
+                shares=(share,),
+            ),
+        )
+        return Path(target.url, name.folder)
 
     def write_log(self, info: JobInfo, worker: str, text: str) -> None:
         with log_path(Path(info.directory), worker).open("a") as file:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from cli_world import A, B, World
 
+from elastane.cli import act
 from elastane.cli.act import is_settled
 from elastane.cli.watch import JobWatch
 from elastane.model.ids import WorkerId
@@ -161,6 +162,17 @@ def test_waiting_ends_when_all_train_and_tells_what_it_cost(world: World) -> Non
         f"job {info.job}: 1 worker wanted, 2 before\n"
         "generation 3 before step 50: 1 worker, stop time 4 ms, bbbb left\n",
     )
+
+
+def test_a_change_whose_cost_is_told_on_another_node_is_not_waited_for_in_vain(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(act, "TELL_LIMIT_S", 0.0)
+    info = world.train()
+    world.write_event(info, "committed", 1001.0, generation=2, mode="planned", members={"aaaa": [0, 4]})
+    world.write_event(info, "committed", 1002.0, generation=3, mode="planned", members={"aaaa": [0, 4]})
+    result = world.elastane("scale", "digits", "2", "--wait", "--timeout", "30", "--json")
+    assert (result.code, result.json["done"]) == (0, True)
 
 
 def test_waiting_in_vain_leaves_the_request_standing(world: World) -> None:

@@ -2,19 +2,28 @@
 
 import io
 import os
+import random
+import signal
+from collections.abc import Iterator
 from dataclasses import replace
 
+import msgspec
 import pytest
 from cli_world import A, B, World
 from rich.console import Console
 
-from elastane.cli.chaos import describe_target
+from elastane.cli import drill_watch
+from elastane.cli.chaos import Session, check_drillable, describe_target
 from elastane.cli.drill_report import render_report
 from elastane.cli.parse import parse_duration
 from elastane.core.drills import Harm, Target
-from elastane.model.errors import ConfigError
-from elastane.model.records import JobInfo, JobKeys, JobPhase, Spec
+from elastane.jobs.requests import read_picture
+from elastane.model.errors import ConfigError, JobStateError
+from elastane.model.ids import NodeId, WorkerId
+from elastane.model.records import AgentRecord, JobInfo, JobKeys, JobPhase, Spec
+from elastane.model.topology import Member, Mode, Topology, VrankRange
 from elastane.observe.drills import Drill, DrillReport, DrillResult
+from elastane.store.base import DeleteKey
 
 TARGET = Target(
     worker=A,
@@ -137,3 +146,170 @@ def test_a_report_without_drills_says_why() -> None:
         "nobody was harmed: w1 alone holds the training state\n"
     )
     assert render(empty) == "nobody was harmed\n"
+
+
+class Victim:
+    """The process of a worker on this machine, as a drill sees it."""
+
+    def __init__(self, worker: WorkerId, struck: list[WorkerId]) -> None:
+        self.worker = worker
+        self._struck = struck
+
+    def signal(self, number: signal.Signals) -> bool:
+        del number
+        self._struck.append(self.worker)
+        return True
+
+    def release(self) -> None:
+        return
+
+
+class Quiet:
+    """An output that nobody reads."""
+
+    def remark(self, text: str) -> None:
+        del text
+
+
+@pytest.fixture
+def struck(monkeypatch: pytest.MonkeyPatch) -> list[WorkerId]:
+    """All workers run on this machine; who is hit gets into this list."""
+    hit: list[WorkerId] = []
+    monkeypatch.setattr(drill_watch, "find_worker_process", lambda _, worker, __: Victim(worker, hit))
+    return hit
+
+
+@pytest.fixture
+def session(world: World, info: JobInfo, struck: list[WorkerId]) -> Iterator[Session]:
+    del struck
+    with world.store() as store:
+        made = Session(
+            store=store,
+            info=info,
+            lease_s=3.0,
+            harm=Harm.KILL,
+            generator=random.Random(1),
+            out=Quiet(),  # type: ignore[arg-type]
+            risk_all=False,
+        )
+        yield made
+        made.close()
+
+
+def leave_alone(world: World, info: JobInfo) -> None:
+    """Let A be the only worker of the job, now and for good."""
+    keys = JobKeys(info.job)
+    members = (Member(worker=A, vranks=VrankRange(0, 4)),)
+    world.put(
+        (keys.spec, Spec(wanted=1)),
+        (keys.current, Topology(generation=2, mode=Mode.PLANNED, members=members)),
+    )
+    with world.store() as store:
+        store.transact(deletes=[DeleteKey(key=keys.member(B))])
+
+
+def test_a_lone_worker_without_a_checkpoint_is_harmed_only_if_somebody_insists(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId]
+) -> None:
+    leave_alone(world, info)
+    with pytest.raises(JobStateError, match=f"{A} alone holds the training state .* give --yes"):
+        check_drillable(session, session.look())
+    session.strike()
+    assert (struck, session.spared) == ([], [f"{A} alone holds the training state"])
+    session.risk_all = True
+    check_drillable(session, session.look())
+    session.strike()
+    assert struck == [A]
+
+
+def test_a_lone_worker_with_a_checkpoint_is_harmed(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId]
+) -> None:
+    leave_alone(world, info)
+    world.save_checkpoint(info, 30)
+    check_drillable(session, session.look())
+    session.strike()
+    assert struck == [A]
+
+
+def test_a_job_that_grew_meanwhile_never_loses_its_last_holder_though_it_was_alone_at_first(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId]
+) -> None:
+    keys = JobKeys(info.job)
+    grown = read_picture(session.store, info.job).view
+    leave_alone(world, info)
+    world.save_checkpoint(info, 30)
+    check_drillable(session, session.look())
+    world.put((keys.spec, grown.spec), (keys.current, grown.current), (keys.member(B), grown.members[B]))
+    for _ in range(3):
+        session.strike()
+    # One of two; the other one holds the state alone until somebody new has entered.
+    assert (len(struck), len(session.spared)) == (1, 2)
+    assert "alone holds the training state" in session.spared[-1]
+
+
+def test_a_job_that_shrank_to_one_meanwhile_is_treated_as_one_that_was_alone_at_first(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId]
+) -> None:
+    check_drillable(session, session.look())
+    leave_alone(world, info)
+    session.strike()
+    assert (struck, session.spared) == ([], [f"{A} alone holds the training state"])
+    world.save_checkpoint(info, 30)
+    session.strike()
+    assert struck == [A]
+
+
+def keep_files_on_n1(world: World, info: JobInfo, main: WorkerId | None = None) -> None:
+    """Let there be a node n1 with files of its own, which the main worker runs on if it is named."""
+    keys = JobKeys(info.job)
+    world.put(
+        (keys.agent(NodeId("n1")), AgentRecord(node=NodeId("n1"), pid=1, devices=(), directory="/other"))
+    )
+    if main is not None:
+        with world.store() as store:
+            record = read_picture(store, info.job).view.members[main]
+        world.put((keys.member(main), msgspec.structs.replace(record, node=NodeId("n1"))))
+
+
+def test_drills_are_refused_where_the_loss_curve_is_not_written(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keep_files_on_n1(world, info, main=A)
+    monkeypatch.setattr(
+        drill_watch, "find_worker_process", lambda _, worker, __: Victim(worker, []) if worker == B else None
+    )
+    result = world.elastane("chaos", "digits")
+    assert (result.code, result.out, result.err) == (
+        4,
+        "",
+        f"elastane: the loss curve of job {info.job}, by which drills are judged, is written on node n1, in "
+        "/other; give the command there\n",
+    )
+
+
+def test_the_main_worker_is_spared_where_the_loss_curve_would_go_on_out_of_sight(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId]
+) -> None:
+    keep_files_on_n1(world, info)
+    check_drillable(session, session.look())
+    session.strike()
+    session.strike()
+    assert (struck, len(session.spared)) == ([B], 1)
+    session.drills.clear()
+    with world.store() as store:
+        store.transact(deletes=[DeleteKey(key=JobKeys(info.job).member(B))])
+    session.strike()
+    assert session.spared[-1] == f"without {A} the loss curve would go on on a node that is not seen here"
+
+
+def test_nobody_is_harmed_while_the_loss_curve_is_written_out_of_sight(
+    world: World, info: JobInfo, session: Session, struck: list[WorkerId], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    check_drillable(session, session.look())
+    monkeypatch.setattr(session.watch, "find_curve_elsewhere", lambda _: "n1")
+    session.strike()
+    assert (struck, session.spared) == (
+        [],
+        ["the loss curve, by which drills are judged, is written on node n1 now"],
+    )

@@ -5,38 +5,9 @@ from pathlib import Path
 import pytest
 from cli_world import World
 
-from elastane.checkpoint.catalog import write_file, write_manifest
-from elastane.checkpoint.manifest import Manifest
-from elastane.checkpoint.target import open_target
 from elastane.cli.checkpoint_flags import make_checkpoint_plan, resolve_recovery
-from elastane.core.checkpoints import CheckpointName
 from elastane.model.errors import ConfigError
-from elastane.model.records import CheckpointPlan, JobInfo, Recovery
-
-
-def save(info: JobInfo, step: int) -> Path:
-    """Write a checkpoint of one share; return its folder."""
-    target = open_target(info.directory, "checkpoints")
-    name = CheckpointName(1, step)
-    description = write_file(target, name.folder, "description.msgpack", memoryview(b"d"))
-    share = write_file(target, name.folder, "share-1-of-1.bin", memoryview(b"s" * 99))
-    write_manifest(
-        target,
-        Manifest(
-            job=info.job,
-            virtual_workers=4,
-            generation=1,
-            step=step,
-            epoch=0,
-            state_bytes=99,
-            device_type="cpu",
-            torch_version="2.13.0",
-            written_at_s=0.0,
-            description=description,
-            shares=(share,),
-        ),
-    )
-    return Path(target.url, name.folder)
+from elastane.model.records import CheckpointPlan, Recovery
 
 
 def test_a_job_without_checkpoints_says_so(world: World) -> None:
@@ -55,8 +26,8 @@ def test_verifying_none_is_no_success(world: World) -> None:
 
 def test_checkpoints_are_listed_and_verified(world: World) -> None:
     info = world.create("train")
-    save(info, 100)
-    save(info, 200)
+    world.save_checkpoint(info, 100)
+    world.save_checkpoint(info, 200)
     assert "complete" in world.elastane("checkpoints", "train").out
     result = world.elastane("checkpoints", "train", "--verify", "--json")
     rows = result.json["checkpoints"]
@@ -71,7 +42,7 @@ def test_checkpoints_are_listed_and_verified(world: World) -> None:
 
 def test_a_damaged_one_is_found_by_its_sums_only(world: World) -> None:
     info = world.create("train")
-    folder = save(info, 100)
+    folder = world.save_checkpoint(info, 100)
     (folder / "share-1-of-1.bin").write_bytes(b"t" * 99)
     assert world.elastane("checkpoints", "train").code == 0
     result = world.elastane("checkpoints", "train", "--verify", "--json")
@@ -82,8 +53,8 @@ def test_a_damaged_one_is_found_by_its_sums_only(world: World) -> None:
 
 def test_one_that_was_not_finished_is_no_fault(world: World) -> None:
     info = world.create("train")
-    save(info, 50)
-    (save(info, 100) / "manifest.json").unlink()
+    world.save_checkpoint(info, 50)
+    (world.save_checkpoint(info, 100) / "manifest.json").unlink()
     result = world.elastane("checkpoints", "train", "--verify", "--json")
     row, _ = result.json["checkpoints"]
     assert (result.code, row["valid"], row["problem"], row["age_s"]) == (

@@ -50,6 +50,8 @@ def test_ps_as_json_has_the_documented_fields(world: World) -> None:
         "created_at_s": info.created_at_s,
         "phase": "training",
         "message": "",
+        "saved": None,
+        "digest": None,
         "wanted": 2,
         "minimum": 1,
         "stopping": False,

@@ -1,10 +1,12 @@
 """Running jobs: everything that is refused before a process starts, and how an end is told."""
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -250,20 +252,19 @@ def test_stopping_at_once_is_asked_of_all_agents_wherever_they_are(world: World)
     assert world.read_spec(info) == Spec(wanted=2, stop=True, abort=True)
 
 
-def outcome_of(world: World, phase: JobPhase, message: str = "") -> Outcome:
+def outcome_of(world: World, phase: JobPhase, message: str = "", **more: Any) -> Outcome:
     (info,) = world.elastane("ps", "--json").json["jobs"]
     with world.store() as store:
         from elastane.jobs.registry import find_job
 
         found = find_job(store, info["job"])
-        world.end(found, phase, message)
+        world.end(found, phase, message, **more)
         return compute_outcome(JobWatch(store, found).look(), 12.0)
 
 
 def test_a_finished_job_tells_its_digest(world: World) -> None:
-    info = world.train()
-    world.write_event(info, "finished", 1002.0, step=41, digest="ab12")
-    outcome = outcome_of(world, JobPhase.FINISHED)
+    world.train()
+    outcome = outcome_of(world, JobPhase.FINISHED, digest="ab12")
     assert (outcome.exit_code, outcome.digest) == (Exit.DONE, "ab12")
     assert describe_outcome(outcome) == (
         "finished after 12.0 s: 41 steps, loss 0.25  lr 0.1\nstate sha256 ab12"
@@ -272,8 +273,7 @@ def test_a_finished_job_tells_its_digest(world: World) -> None:
 
 def test_a_stopped_job_tells_how_to_go_on(world: World) -> None:
     info = world.train()
-    world.write_event(info, "stopped", 1002.0, step=41, path="/x/final")
-    outcome = outcome_of(world, JobPhase.STOPPED)
+    outcome = outcome_of(world, JobPhase.STOPPED, saved="/x/final")
     assert (outcome.exit_code, outcome.saved) == (Exit.STOPPED, "/x/final")
     assert describe_outcome(outcome) == (
         "stopped after 12.0 s: 41 steps, loss 0.25  lr 0.1\n"
@@ -288,6 +288,28 @@ def test_a_job_that_was_ended_at_once_tells_what_is_lost(world: World) -> None:
     outcome = outcome_of(world, JobPhase.STOPPED, "asked twice; what was not saved is lost")
     assert (outcome.exit_code, outcome.saved) == (Exit.INTERRUPTED, None)
     assert describe_outcome(outcome).splitlines()[1] == "asked twice; what was not saved is lost"
+
+
+@pytest.mark.parametrize(
+    ("phase", "more", "exit_code"),
+    [
+        (JobPhase.STOPPED, {"saved": "/elsewhere/final"}, Exit.STOPPED),
+        (JobPhase.STOPPED, {}, Exit.INTERRUPTED),
+        (JobPhase.FINISHED, {"digest": "ab12"}, Exit.DONE),
+    ],
+)
+def test_the_end_of_a_job_is_told_where_none_of_its_files_are(
+    world: World, phase: JobPhase, more: dict[str, str], exit_code: Exit
+) -> None:
+    info = world.train()
+    shutil.rmtree(info.directory)
+    outcome = outcome_of(world, phase, step=90, **more)
+    assert (outcome.exit_code, outcome.step, outcome.saved, outcome.digest) == (
+        exit_code,
+        90,
+        more.get("saved"),
+        more.get("digest"),
+    )
 
 
 def test_a_failed_job_tells_its_first_error(world: World) -> None:

@@ -63,6 +63,15 @@ def job(*, leader: str | None = "b", **more: Any) -> JobView:
 # --- upkeep ----------------------------------------------------------------------------------------
 
 
+def test_a_new_lease_begins_without_a_record_under_it() -> None:
+    duty = registered()
+    duty.begin(200.0)
+    assert duty.next_upkeep(200.0) == WriteRecord(duty.stance.record, 0)
+    finish(duty, WriteRecord(duty.stance.record, 0), REFUSED, asked_at_s=200.0)
+    duty.begin(210.0)
+    assert duty.next_upkeep(210.0) == WriteRecord(duty.stance.record, 0)
+
+
 def test_a_new_worker_writes_its_record_where_there_is_none() -> None:
     duty = make()
     assert duty.next_upkeep(100.0) == WriteRecord(duty.stance.record, 0)

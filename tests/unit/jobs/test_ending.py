@@ -6,11 +6,12 @@ from typing import Any
 
 import msgspec
 import pytest
+from faulty_store import FaultyStore, Outage
 
 from elastane.core.view import encode
 from elastane.jobs.ending import write_end
-from elastane.model.errors import StoreBusyError
-from elastane.model.ids import JobId
+from elastane.model.errors import StoreBusyError, StoreUnreachableError
+from elastane.model.ids import JobId, WorkerId
 from elastane.model.records import JobKeys, JobPhase, JobStatus
 from elastane.store.base import Put, Store
 from elastane.store.open import open_store
@@ -72,6 +73,25 @@ def test_a_leader_that_writes_the_status_at_the_same_moment_swallows_no_end(stor
     raced = RacedStore(store, lambda s: put(s, TRAINING), times=2)
     assert write_end(raced, JOB, FAILED)
     assert found(store).phase is JobPhase.FAILED
+
+
+@pytest.mark.parametrize("seen", [None, JobStatus(phase=JobPhase.TRAINING)])
+def test_an_end_that_was_written_and_not_answered_is_ones_own_when_written_again(
+    store: Store, seen: JobStatus | None
+) -> None:
+    outage = Outage()
+    outage.lost_answers = 1
+    status = JobStatus(phase=JobPhase.STOPPED, worker=WorkerId("w1"), saved="/x", step=7)
+    with pytest.raises(StoreUnreachableError):
+        write_end(FaultyStore(store, outage), JOB, status, seen=seen)
+    assert write_end(store, JOB, status, seen=seen)
+    assert not write_end(store, JOB, msgspec.structs.replace(status, worker=WorkerId("w2")))
+    assert found(store) == msgspec.structs.replace(status, earlier_generations=3)
+
+
+def test_an_end_of_a_version_that_knew_less_of_it_can_be_read(store: Store) -> None:
+    store.transact(puts=[Put(key=KEY, value=b'{"phase":"stopped","message":"m","worker":"w1"}')])
+    assert found(store) == JobStatus(phase=JobPhase.STOPPED, message="m", worker=WorkerId("w1"))
 
 
 def test_a_verdict_on_a_job_that_has_moved_on_is_void(store: Store) -> None:

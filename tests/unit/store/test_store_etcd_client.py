@@ -18,6 +18,7 @@ from elastane.model.errors import (
     StoreRequestError,
     StoreUnreachableError,
 )
+from elastane.store import etcd_http
 from elastane.store.etcd_address import Credentials, Endpoint, EtcdAddress
 from elastane.store.etcd_client import EtcdClient
 from elastane.store.etcd_messages import Empty, StatusReply
@@ -274,3 +275,40 @@ def test_no_call_outlasts_its_time_however_many_members_are_silent(
         with pytest.raises(StoreUnreachableError):
             call(client)
         assert time.monotonic() - begun_s < PATIENT_S
+
+
+class SlowConnection:
+    """A socket whose connection took all but a second of the time that there was."""
+
+    def __init__(self) -> None:
+        self.timeout_s: float | None = 30.0
+        self.is_closed = False
+
+    def settimeout(self, timeout_s: float | None) -> None:
+        self.timeout_s = timeout_s
+
+    def close(self) -> None:
+        self.is_closed = True
+
+
+class NotedHandshake:
+    """A TLS context that notes how long the handshake may take, and then gives up."""
+
+    def __init__(self) -> None:
+        self.timeout_s: float | None = None
+
+    def wrap_socket(self, wrapped: SlowConnection, *, server_hostname: str) -> None:
+        self.timeout_s = wrapped.timeout_s
+        raise TimeoutError(f"{server_hostname} is slow")
+
+
+@pytest.mark.parametrize(("left_s", "allowed_s"), [(1.0, 1.0), (-1.0, etcd_http.MIN_WAIT_S)])
+def test_the_handshake_of_tls_has_what_the_connection_left_of_the_time(
+    monkeypatch: pytest.MonkeyPatch, left_s: float, allowed_s: float
+) -> None:
+    connection, tls = SlowConnection(), NotedHandshake()
+    monkeypatch.setattr(etcd_http, "_connect", lambda *_: connection)
+    monkeypatch.setattr(etcd_http.time, "monotonic", lambda: 100.0)
+    with pytest.raises(etcd_http.LinkFailed, match="did not answer in time"):
+        etcd_http.Link(Endpoint(host="etcd", port=1), tls, 100.0 + left_s)  # type: ignore[arg-type]
+    assert (tls.timeout_s, connection.is_closed) == (allowed_s, True)

@@ -1,5 +1,6 @@
 """Checkpoints of several workers: any number writes, any number restores, the bits are the same."""
 
+import io
 import os
 import threading
 from collections.abc import Iterator, Sequence
@@ -24,6 +25,7 @@ from elastane.model.topology import Member, Mode, Topology
 from elastane.observe.events import EventLog, read_events
 from elastane.worker.checkpointing import Checkpointing, CheckpointPlace
 from elastane.worker.restoring import load_newest
+from elastane.worker.snapshot import Snapshot, SnapshotBuffer
 from elastane.worker.state import JobState
 
 JOB = JobId("job-1")
@@ -219,6 +221,136 @@ def test_a_full_disk_at_a_stop_is_told(tmp_path: Path) -> None:
         crew.workers["a"].save(crew.replica.state.capture(), generation=2)
 
 
+class PluginError(Exception):
+    """What a client library raises, and no OSError."""
+
+
+class BrokenTarget(LocalTarget):
+    """Raises what it is told when files of a kind are written, listed or removed."""
+
+    kind = ""
+    error: BaseException = PluginError("403")
+
+    @contextmanager
+    def writing(self, path: str) -> Iterator[Any]:
+        if self.kind and self.kind in path:
+            raise self.error
+        with super().writing(path) as file:
+            yield file
+
+    def files(self, folder: str) -> dict[str, int]:
+        if self.kind == "listing":
+            raise self.error
+        return super().files(folder)
+
+    def remove(self, folder: str) -> None:
+        if self.kind == "removing":
+            raise self.error
+        super().remove(folder)
+
+
+@pytest.mark.parametrize("error", [PluginError("403"), MemoryError(), ValueError("closed file")])
+@pytest.mark.parametrize("kind", ["share-1", "share-2", "description", "manifest", "listing"])
+def test_whatever_a_writing_thread_meets_costs_a_checkpoint_and_nothing_else(
+    tmp_path: Path, kind: str, error: Exception
+) -> None:
+    target = BrokenTarget(tmp_path / "place")
+    target.kind, target.error = kind, error
+    crew = Crew(tmp_path / "job", target, "ab", EVERY_4)
+    for _ in range(4):
+        crew.step()
+    (failed,) = crew.told("checkpoint_failed")
+    assert failed["step"] == 4
+    assert type(error).__name__ in failed["reason"]
+    target.kind = ""
+    for _ in range(3):
+        crew.step()
+    assert [e["step"] for e in crew.told("checkpoint_saved")] == [8]
+
+
+def test_old_ones_that_cannot_be_removed_are_told_and_the_new_one_stands(tmp_path: Path) -> None:
+    target = BrokenTarget(tmp_path / "place")
+    target.kind = "removing"
+    crew = Crew(tmp_path / "job", target, "ab", CheckpointPlan(every_steps=4, every_s=None, keep=1))
+    for _ in range(7):
+        crew.step()
+    assert [e["step"] for e in crew.told("checkpoint_saved")] == [4, 8]
+    assert [e["reason"] for e in crew.told("checkpoints_not_removed")] == ["PluginError: 403"]
+
+
+class ScarceMemory(SnapshotBuffer):
+    """Has no memory for the next copies."""
+
+    def __init__(self, error: Exception, times: int = 1) -> None:
+        super().__init__()
+        self._error = error
+        self._left = times
+
+    def take(self, *arguments: Any, **named: Any) -> Snapshot:
+        if self._left:
+            self._left -= 1
+            raise self._error
+        return super().take(*arguments, **named)
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")])
+@pytest.mark.parametrize("poor", ["a", "b"])
+def test_a_worker_without_memory_for_a_copy_skips_that_checkpoint_and_trains_on(
+    tmp_path: Path, poor: str, error: Exception
+) -> None:
+    crew = Crew(tmp_path / "job", open_target(str(tmp_path / "place")), "ab", EVERY_4)
+    crew.workers[poor]._buffer = ScarceMemory(error)
+    for _ in range(3):
+        crew.step()
+    (failed,) = crew.told("checkpoint_failed")
+    assert (failed["step"], failed["reason"]) == (4, f"{poor}: {type(error).__name__}: {error}".rstrip(": "))
+    for _ in range(4):
+        crew.step()
+    assert [e["step"] for e in crew.told("checkpoint_saved")] == [8]
+
+
+def test_a_lone_worker_without_memory_for_a_copy_that_stops_then_tells_the_failure(tmp_path: Path) -> None:
+    crew = Crew(tmp_path / "job", open_target(str(tmp_path / "place")), "a", EVERY_4)
+    crew.workers["a"]._buffer = ScarceMemory(MemoryError())
+    crew.step()
+    crew.workers["a"].close()
+    assert [e["step"] for e in crew.told("checkpoint_failed")] == [4]
+
+
+def test_no_memory_for_a_copy_at_a_stop_is_told(tmp_path: Path) -> None:
+    crew = Crew(tmp_path / "job", open_target(str(tmp_path / "place")), "a", EVERY_4)
+    crew.workers["a"]._buffer = ScarceMemory(MemoryError())
+    with pytest.raises(StateFileError, match=r"cannot save the state of step 3 .*: MemoryError; free"):
+        crew.workers["a"].save(crew.replica.state.capture(), generation=2)
+
+
+@pytest.mark.parametrize("started", [0, 1, 2])
+def test_a_thread_that_cannot_be_started_costs_a_checkpoint_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int
+) -> None:
+    crew = Crew(tmp_path / "job", open_target(str(tmp_path / "place")), "ab", EVERY_4)
+    start = threading.Thread.start
+    threads: list[threading.Thread] = []
+
+    def start_some(thread: threading.Thread) -> None:
+        threads.append(thread)
+        if len(threads) == started + 1:
+            raise RuntimeError("can't start new thread")
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", start_some)
+    for _ in range(4):
+        crew.step()
+    (failed,) = crew.told("checkpoint_failed")
+    assert failed["step"] == 4
+    assert "can't start new thread" in failed["reason"]
+    for _ in range(3):
+        crew.step()
+    assert [e["step"] for e in crew.told("checkpoint_saved")] == [8]
+    for worker in crew.workers.values():
+        worker.close()
+
+
 @pytest.mark.parametrize(
     ("entered", "saved"),
     [
@@ -257,6 +389,40 @@ def test_a_damaged_one_is_passed_over_and_named(tmp_path: Path) -> None:
     assert loaded is not None
     assert (loaded.manifest.step, list(loaded.refused)) == (4, ["g000001-step-000000008"])
     assert loaded.refused["g000001-step-000000008"].startswith("share-2-of-2.bin has sha256")
+
+
+class ForgetfulFile(io.BytesIO):
+    """An object whose later bytes the client library cannot fetch."""
+
+    def read(self, size: int | None = -1) -> bytes:
+        raise PluginError("503 Slow Down")
+
+    def readinto(self, buffer: Any) -> int:
+        raise PluginError("503 Slow Down")
+
+
+@pytest.mark.parametrize("lost", ["share-2", "description", "manifest"])
+def test_one_that_a_plug_in_cannot_read_is_passed_over_like_a_damaged_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
+) -> None:
+    fsspec = pytest.importorskip("fsspec")
+    target = open_target(f"memory://{tmp_path.name}-{lost}", "job-1")
+    crew = Crew(tmp_path / "job", target, "ab", EVERY_4)
+    for _ in range(7):
+        crew.step()
+    system = type(fsspec.filesystem("memory"))
+    opened = system.open
+
+    def open_some(self: Any, path: str, mode: str = "rb", **more: Any) -> Any:
+        if "step-000000008" in path and lost in path and mode == "rb":
+            return ForgetfulFile()
+        return opened(self, path, mode, **more)
+
+    monkeypatch.setattr(system, "open", open_some)
+    loaded = load_newest(target, job=JOB, virtual_workers=N)
+    assert loaded is not None
+    assert (loaded.manifest.step, list(loaded.refused)) == (4, ["g000001-step-000000008"])
+    assert "PluginError: 503 Slow Down" in loaded.refused["g000001-step-000000008"]
 
 
 def test_a_foreign_one_is_refused_and_an_empty_place_holds_none(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from elastane.model.errors import LinkBrokenError, StoreUnreachableError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.model.records import JobKeys, Spec
 from elastane.observe.events import EventLog, read_events
-from elastane.store.base import Put, Store
+from elastane.store.base import LeaseId, Put, Store
 from elastane.store.open import open_store
 from elastane.worker import control as control_module
 from elastane.worker.context import WorkerContext
@@ -132,6 +132,43 @@ def test_a_worker_that_starts_while_the_store_is_away_registers_when_it_is_back(
     starting.join(PATIENCE_S)
     assert set(started[0].view.members) == {"w1"}
     started[0].leave()
+
+
+def test_a_worker_whose_record_was_written_and_not_answered_registers_under_the_same_lease(
+    bench: Bench,
+) -> None:
+    bench.outage.lost_answers = 1
+    control = bench.start(lease_ttl_s=120.0)
+    with open_store(bench.url) as store:
+        entry = store.get(JobKeys(bench.job).member(WorkerId("w1")))
+    assert entry is not None
+    assert control.call(lambda s: s.renew(entry.lease)) is None  # type: ignore[arg-type]
+    control.leave()
+    with open_store(bench.url) as store:
+        assert store.get(JobKeys(bench.job).member(WorkerId("w1"))) is None
+
+
+def test_a_worker_whose_lease_runs_out_while_it_registers_takes_another(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given: list[LeaseId] = []
+
+    class Hasty(FaultyStore):
+        """A store in which the first lease is gone at once."""
+
+        def grant(self, ttl_s: float) -> LeaseId:
+            lease = super().grant(ttl_s)
+            if not given:
+                self.revoke(lease)
+            given.append(lease)
+            return lease
+
+    monkeypatch.setattr(
+        control_module, "open_store", lambda *_, **__: Hasty(open_store(bench.url), bench.outage)
+    )
+    control = bench.start(lease_ttl_s=120.0)
+    assert (len(given), set(control.view.members)) == (2, {"w1"})
+    control.leave()
 
 
 def test_a_worker_that_can_never_register_does_not_start(

@@ -1,4 +1,4 @@
-"""A store that can be taken away: every call then fails as one to a server that does not answer."""
+"""A store that can be taken away, or lose answers: as a server that does not answer."""
 
 from collections.abc import Sequence
 
@@ -22,10 +22,22 @@ class Outage:
 
     def __init__(self) -> None:
         self.away = False
+        self.failing_calls = 0
+        """So many of the next calls fail."""
+        self.lost_answers = 0
+        """So many of the next transactions are done, and their answers get lost."""
 
     def check(self) -> None:
+        if self.failing_calls:
+            self.failing_calls -= 1
+            raise StoreUnreachableError("the store does not answer")
         if self.away:
             raise StoreUnreachableError("the store does not answer")
+
+    def check_answer(self) -> None:
+        if self.lost_answers:
+            self.lost_answers -= 1
+            raise StoreUnreachableError("the transaction may or may not have taken effect")
 
 
 class FaultyStore(Store):
@@ -47,7 +59,9 @@ class FaultyStore(Store):
         self, compares: Sequence[Compare] = (), puts: Sequence[Put] = (), deletes: Sequence[Delete] = ()
     ) -> TransactionResult:
         self._outage.check()
-        return self._inner.transact(compares, puts, deletes)
+        result = self._inner.transact(compares, puts, deletes)
+        self._outage.check_answer()
+        return result
 
     def grant(self, ttl_s: float) -> LeaseId:
         self._outage.check()
