@@ -68,6 +68,11 @@ def parse_devices(text: str, environment: Mapping[str, str]) -> tuple[DeviceId, 
         raise ConfigError(
             f"--devices {text!r} is neither a number nor a list of different devices like cuda:0,cuda:1"
         )
+    cuda = count_cuda_devices(environment)
+    # Where none is seen the driver may be one that does not say so: then the list is taken at its word.
+    missing = [name for name in names if cuda and name not in name_cuda_devices(cuda) and "cuda" in name]
+    if missing:
+        raise ConfigError(f"--devices {text}: this machine has {cuda} CUDA devices, so no {missing[0]}")
     return names
 
 

@@ -122,6 +122,7 @@ def _translate(out: Output, given: list[str]) -> list[str]:
 
 def _fail_usage(out: Output, error: Exception, given: list[str]) -> int:
     text = error.format_message() if hasattr(error, "format_message") else str(error)
+    text = text.replace("Value error, ", "")  # how the parser begins what was not said by itself
     if type(error).__name__ == "NoArgsIsHelpError":
         out.remark(text, style="")
         return Exit.USAGE

@@ -73,6 +73,12 @@ def test_a_list_of_devices_is_taken_as_it_is() -> None:
     assert parse_devices("cuda:3, cuda:1", {}) == ("cuda:3", "cuda:1")
 
 
+def test_an_accelerator_that_the_machine_lacks_is_refused_where_some_are_seen() -> None:
+    with pytest.raises(ConfigError) as error:
+        parse_devices("cuda:1,cuda:2", {"CUDA_VISIBLE_DEVICES": "4,5"})
+    assert str(error.value) == "--devices cuda:1,cuda:2: this machine has 2 CUDA devices, so no cuda:2"
+
+
 @pytest.mark.parametrize(
     "text", ["", "gpu", "cuda", "cuda:x", "cpu:0,cpu:0", "cpu:0,,cpu:1", "-1", "cpu:0/1"]
 )

@@ -80,6 +80,7 @@ def test_a_job_that_cannot_be_is_refused_before_anything_starts(
         (("run", "t.py", "--grace", "soon"), "Invalid value for '--grace'"),
         (("run", "t.py", "--threads", "0"), "Invalid value for '--threads'"),
         (("run", "t.py", "--lease", "0.1"), "Invalid value for '--lease'"),
+        (("run", "t.py", "--stragglers", "x"), "Invalid value for '--stragglers': 'x' is not one of 'off'"),
         (("frobnicate",), "No such command 'frobnicate'."),
         (("show",), "Missing argument 'JOB'."),
         (("migrate", "x"), "Missing option '--from'."),
