@@ -32,6 +32,9 @@ parser.add_argument("--width", type=int, default=16)
 parser.add_argument("--plan", type=json.loads, default=[], help="numbers of workers to ask for, in turn")
 parser.add_argument("--deaths", type=json.loads, default=[], help="virtual workers whose owners die, in turn")
 parser.add_argument("--inventory", default="", help="file for what this process holds after each change")
+parser.add_argument(
+    "--cover", type=int, default=0, help="go on with the plan until each of so many steps met"
+)
 parser.add_argument("--joiner", default="", help="what a worker that joins does: crash, hang, slow, differ")
 parser.add_argument("--shards", type=int, default=0, help="read the data from so many shards")
 parser.add_argument("--marks", default="", help="folder: a file for each death, and `go` when to hurry")
@@ -82,6 +85,8 @@ scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=opti
 model, optimizer, scheduler = job.prepare(model, optimizer, scheduler, clip_grad_norm=5.0)
 pending = list(options.plan)
 asked_at = [-10]
+met: set[int] = set()
+"""Places among `--cover` steps before which a generation began."""
 
 
 def settled(workers: int) -> bool:
@@ -104,6 +109,13 @@ def ask() -> bool:
     """Ask for the plan's next number of workers once the last one is reached; tell whether one is open."""
     if not options.plan or not job.is_main or not settled(control.view.spec.wanted):
         return bool(pending)
+    switched_at = job._trainer._switch_step
+    if options.cover:
+        met.add(switched_at % options.cover)
+        if not pending and len(met) < options.cover:
+            pending.extend([2, 1])
+    if options.inventory and job.step < switched_at + 2:
+        return bool(pending)  # the link of the generation before is closed at the next step
     if pending and job.step > asked_at[-1] + job.step % 5:
         asked_at.append(job.step)
         wanted = pending.pop(0)
