@@ -188,10 +188,16 @@ def test_waiting_in_vain_leaves_the_request_standing(world: World) -> None:
 
 def test_waiting_for_a_job_that_ends_is_refused_with_how_it_ended(world: World) -> None:
     info = world.train()
-    timer = threading.Timer(0.1, lambda: world.end(info, JobPhase.FINISHED))
-    timer.start()
+
+    def end_when_asked() -> None:
+        while world.read_spec(info).wanted != 3:
+            threading.Event().wait(0.01)
+        world.end(info, JobPhase.FINISHED)
+
+    ending = threading.Thread(target=end_when_asked, daemon=True)
+    ending.start()
     result = world.elastane("scale", "digits", "3", "--wait", "--timeout", "30")
-    timer.join()
+    ending.join()
     assert (result.code, result.err) == (
         4,
         f"elastane: job {info.job} ended before the change was made: finished at step 41\n",
