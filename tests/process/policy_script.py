@@ -4,9 +4,13 @@ Alone, `--replay` plays the numbers of workers that an elastic run had, step by 
 """
 
 import argparse
+import itertools
 import json
+import os
+import signal
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +22,7 @@ from torch.utils.data import Dataset
 import elastane
 from elastane.model.topology import VrankRange
 from elastane.worker.bootstrap import running_control
+from elastane.worker.course import Course
 from elastane.worker.session import Seating, SoloSession, Training
 
 parser = argparse.ArgumentParser()
@@ -27,6 +32,7 @@ parser.add_argument("--num-workers", type=int, default=0)
 parser.add_argument("--shards", choices=["", "told", "found"], default="", help="whether lengths are told")
 parser.add_argument("--policy", required=True, help="FixedGlobal(...) or CappedLocal(...)")
 parser.add_argument("--marks", default="", help="folder: `go` when to hurry, and what each part trained")
+parser.add_argument("--deaths", type=json.loads, default=[], help='["look_ahead 1", ...], one each')
 parser.add_argument("--replay", type=json.loads, default=None, help="numbers of workers, one for each step")
 options = parser.parse_args()
 
@@ -71,6 +77,23 @@ class Replay(SoloSession):
             self._training.take_seat(seat)
 
 
+def die_at(method: str) -> None:
+    """Let the first worker that calls a method of the course for the n-th time be killed."""
+    inner, calls = getattr(Course, method), itertools.count(1)
+
+    def watched(self: Course, *arguments: Any) -> Any:
+        place = f"{method} {next(calls)}"
+        if place in options.deaths and control is not None:
+            with suppress(FileExistsError):
+                Path(options.marks, f"died at {place}").touch(exist_ok=False)
+                os.kill(os.getpid(), signal.SIGKILL)
+        return inner(self, *arguments)
+
+    setattr(Course, method, watched)
+
+
+die_at("look_ahead")
+die_at("learn")
 policy = eval(options.policy, {"FixedGlobal": elastane.FixedGlobal, "CappedLocal": elastane.CappedLocal})
 job = elastane.Job(batch=policy, seed=3)
 control = running_control()

@@ -145,6 +145,20 @@ def test_over_joins_leaves_and_a_kill_every_sample_is_trained_once_and_counts_de
     assert digest == replayed_digest
 
 
+def test_workers_that_die_while_all_tell_what_they_found_of_shards_cost_no_sample(tmp_path: Path) -> None:
+    folder = tmp_path / "job"
+    places = ["look_ahead 1", "learn 2", "look_ahead 3", "learn 4"]
+    flags = ("--shards", "found", "--deaths", json.dumps(places))
+    with nothing_left_behind():
+        job = begin_job(folder, "FixedGlobal(8)", *flags, workers=3)
+        job.wait_event("worker_exited", count=len(places), code=-signal.SIGKILL)
+        steps, digest = end_job(job, folder)
+    check_samples(folder, steps)
+    played, replayed_digest = replay(tmp_path / "replay", "FixedGlobal(8)", steps, "--shards", "found")
+    assert numbers_of(steps) == numbers_of(played)
+    assert digest == replayed_digest
+
+
 def test_the_batch_follows_the_policy_in_every_step(tmp_path: Path) -> None:
     sizes: dict[str, dict[int, set[tuple[int, float]]]] = {}
     for policy in (FIXED, CAPPED):
