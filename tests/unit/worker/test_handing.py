@@ -15,6 +15,8 @@ import elastane
 from elastane.core.batching import BatchPolicy, CappedLocal, FixedGlobal
 from elastane.core.handout import Goal
 from elastane.model.errors import ConfigError, LengthUnknownError, ModelMismatchError, ShardError
+from elastane.model.topology import VrankRange
+from elastane.worker.course import Course
 from elastane.worker.handing import Handing
 from elastane.worker.scouts import MOST_SCOUTS, Scouts
 from elastane.worker.session import Training
@@ -187,6 +189,22 @@ def test_samples_that_remain_are_estimated_while_lengths_are_not_known() -> None
     assert remaining[0] == 0  # nothing has been seen
     assert remaining[2] == 2 * 100 - 20
     assert remaining[-1] == 10
+
+
+def test_what_was_found_for_a_step_that_was_lost_is_forgotten_since_others_may_not_know_it() -> None:
+    def begin() -> Course:
+        job = elastane.Job(batch=FixedGlobal(4))
+        job.loader(make(Files(LENGTHS)))
+        return job._trainer.course
+
+    both = VrankRange(0, 2)
+    told, untold = begin(), begin()
+    goals = told.find_goals(VrankRange(0, 1))
+    assert goals is not None
+    told.learn(told.look_ahead(goals))
+    told.enter(2)
+    untold.enter(2)
+    assert told.find_goals(both) == untold.find_goals(both) is not None
 
 
 # --- what is refused --------------------------------------------------------------------------------------
