@@ -3,7 +3,9 @@
     python examples/sharded_text.py "corpus/*.txt"
     elastane run examples/sharded_text.py --workers 2 -- "corpus/*.txt"
 
-Without a pattern it takes a few modules of Python's standard library.
+Without a pattern it takes a few modules of the standard library. With `--global-batch` each worker trains a
+part of so many samples and takes the next file when it has read its own, instead of a fixed number of virtual
+workers with a run of files each; `--look` leaves it to the job to find out how long the files are.
 """
 
 import argparse
@@ -22,6 +24,8 @@ parser = argparse.ArgumentParser()
 parser.add_argument("pattern", nargs="?", default=f"{sysconfig.get_path('stdlib')}/json/*.py")
 parser.add_argument("--epochs", type=int, default=2)
 parser.add_argument("--virtual-workers", type=int, default=4)
+parser.add_argument("--global-batch", type=int, default=0, help="split so many samples over the workers")
+parser.add_argument("--look", action="store_true", help="do not tell the lengths of the files")
 options = parser.parse_args()
 CONTEXT, WIDTH = 32, 64
 
@@ -52,10 +56,18 @@ class Model(nn.Module):
         return self.predict(self.memory(self.embed(tokens))[0])
 
 
-job = elastane.Job(virtual_workers=options.virtual_workers, seed=0)
-texts = elastane.shards(lambda: sorted(glob.glob(options.pattern)), open=open_text, lengths=count_pieces)
+if options.global_batch:
+    job = elastane.Job(batch=elastane.FixedGlobal(options.global_batch), seed=0)
+else:
+    job = elastane.Job(virtual_workers=options.virtual_workers, seed=0)
+texts = elastane.shards(
+    lambda: sorted(glob.glob(options.pattern)),
+    open=open_text,
+    lengths=None if options.look else count_pieces,
+)
 model = Model().to(job.device)
-loader = job.loader(texts, batch_size=8, shuffle=True)
+# Under a batch policy the policy says how many samples a worker has.
+loader = job.loader(texts, None if options.global_batch else 8, shuffle=True)
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 model, optimizer = job.prepare(model, optimizer, clip_grad_norm=1.0)
 

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from elastane.observe.metrics import read_metrics
+
 pytestmark = [pytest.mark.process, pytest.mark.timeout(600)]
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -45,6 +47,26 @@ def test_every_example_is_among_those_that_are_run() -> None:
         path.name.removeprefix("test_") for path in (EXAMPLES.parent / "tests" / "examples").glob("test_*.py")
     }
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT) | scheduling
+
+
+@pytest.mark.parametrize("look", [(), ("--look",)])
+def test_files_are_handed_out_to_three_workers_each_sample_once_an_epoch(
+    tmp_path: Path, look: tuple[str, ...]
+) -> None:
+    script = str(EXAMPLES / "sharded_text.py")
+    flags = ("--global-batch", "32", "--epochs", "2", *look)
+    steps = [line.split(",")[0] for line in find_results(run(script, *flags)) if line.startswith("steps")]
+    command = ("-m", "elastane.cli.main", "run", script, "--home", str(tmp_path), "--workers", "3", "--plain")
+    run(*command, "--", *flags)
+    (job,) = tmp_path.glob("jobs/*")
+    logs = "".join(path.read_text() for path in sorted(job.glob("logs/w*.log")))
+    assert [line.split(",")[0] for line in find_results(logs) if line.startswith("steps")] == steps
+    records = read_metrics(job)
+    files = sorted(Path(json.__path__[0]).glob("*.py"))
+    samples = sum(max(0, (path.stat().st_size - 1) // 32) for path in files)
+    assert {record.samples for record in records} == {32, samples % 32}
+    assert sum(record.samples for record in records) == 2 * samples
+    assert records[-1].shards == (0, 0, len(files))
 
 
 @pytest.mark.parametrize("name", SHORT)
