@@ -1,13 +1,11 @@
 """A simulated worker: its training activity, the counterpart of `worker/elastic.py` and the trainer's loop.
 
-The toy step: a state is (step, digest), and the next digest is a hash over the step, the digest and the
-virtual workers whose parts were added up, in the order in which they were.
+What it trains is in `toy`.
 """
 
 from collections.abc import Generator
 from dataclasses import dataclass
-from hashlib import blake2b
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from elastane.core.gate import ProposalId, Switch, Wait
 from elastane.core.member import Quit
@@ -23,13 +21,14 @@ from elastane.model.records import (
     ModelSignature,
     WorkerPhase,
 )
-from elastane.model.topology import Mode, Topology, VrankRange
+from elastane.model.topology import Mode, Topology
 from elastane.store.base import Absent, Put, Store
 
 from .control import EXIT_FENCED, Control
 from .fabric import End
 from .loop import Process
 from .storage import JOB, KEYS
+from .toy import MIXTURE, Part, StepRecord
 
 if TYPE_CHECKING:
     from .world import World
@@ -49,38 +48,6 @@ class LeftError(Exception):
 
 class LinkBrokenError(Exception):
     """Say that an exchange cannot be completed."""
-
-
-class State(NamedTuple):
-    """Be all that decides the future of the toy job."""
-
-    step: int
-    digest: bytes
-
-
-class Part(NamedTuple):
-    """Be one member's contribution to a step."""
-
-    state: State
-    vranks: VrankRange
-
-
-class StepRecord(NamedTuple):
-    """Say what a step was that a worker has committed."""
-
-    step: int
-    generation: int
-    vranks: tuple[int, ...]
-    digest: bytes
-
-
-MIXTURE = State(-1, b"partly received")
-
-
-def compute_next(state: State, vranks: tuple[int, ...]) -> State:
-    """Return the state after a step in which the parts of `vranks` were added up in this order."""
-    text = b"%d " % state.step + state.digest + bytes(vranks)
-    return State(state.step + 1, blake2b(text, digest_size=8).digest())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +84,7 @@ class Worker:
         self.control = Control(world, self.process, record, fate.lag_s)
         self.control.connects = fate.stall_at != "connecting"
         self.stance = self.control.stance
-        self.state = State(0, world.initial_digest(worker))
+        self.state = world.toy.begin(world.initial_digest(worker))
         self.seat: Topology | None = None
         self.came_to_end = False
         self.hangs = False
@@ -171,7 +138,9 @@ class Worker:
         yield 0.0  # nobody comes back from here
 
     def _sign(self, store: Store) -> None:
-        signature = ModelSignature(virtual_workers=self.world.virtual_workers, entries=())
+        signature = ModelSignature(
+            virtual_workers=self.world.virtual_workers, batch=self.world.toy.batch, entries=()
+        )
         put = Put(key=KEYS.signature, value=encode(signature))
         store.transact([Absent(key=KEYS.signature)], [put])
 
@@ -206,7 +175,7 @@ class Worker:
         assert seat is not None
         own = seat.member(self.me)
         assert own is not None
-        part = Part(self.state, own.vranks)
+        part = world.toy.train(self.state, own.vranks, len(seat.members))
         yield world.compute_s()
         while self.hangs:
             yield 3600.0
@@ -231,8 +200,9 @@ class Worker:
 
     def _commit(self, seat: Topology, parts: dict[WorkerId, Part]) -> None:
         self.world.checker.parts_fit(self.me, self.state, parts)
-        vranks = tuple(v for m in seat.members for v in range(*parts[m.worker].vranks))
-        state = compute_next(self.state, vranks)
+        in_order = [parts[m.worker] for m in seat.members]
+        state = self.world.toy.add_up(self.state, in_order)
+        vranks = tuple(v for part in in_order for v in range(*part.vranks))
         record = StepRecord(self.state.step, seat.generation, vranks, state.digest)
         self.state = state
         self.stance.end_commit(self.world.step_s, self.control.now_s)

@@ -22,7 +22,8 @@ from .fabric import Fabric
 from .faults import Deed, choose_fate, choose_weather, plan_deeds
 from .loop import Loop, Process
 from .storage import KEYS, Storage
-from .worker import Fate, State, Worker
+from .toy import State, Toy
+from .worker import Fate, Worker
 
 END_S = 60.0
 QUIET_S = 30.0
@@ -75,6 +76,7 @@ class World:
         self.loop = Loop(self.rng, lambda at_s: clock.advance(at_s - clock.now_s()))
         self.storage = Storage(self.loop, clock, self.rng, self._records_changed)
         self.fabric = Fabric(self.loop, self.rng)
+        self.toy = Toy()
         self.checker = Checker(self)
         self.lease_ttl_s = LEASE_TTL_S
         self.silence_s = SILENCE_S
