@@ -56,18 +56,12 @@ class Model(nn.Module):
         return self.predict(self.memory(self.embed(tokens))[0])
 
 
-if options.global_batch:
-    job = elastane.Job(batch=elastane.FixedGlobal(options.global_batch), seed=0)
-else:
-    job = elastane.Job(virtual_workers=options.virtual_workers, seed=0)
-texts = elastane.shards(
-    lambda: sorted(glob.glob(options.pattern)),
-    open=open_text,
-    lengths=None if options.look else count_pieces,
-)
+policy = elastane.FixedGlobal(options.global_batch) if options.global_batch else None
+job = elastane.Job(None if policy else options.virtual_workers, batch=policy, seed=0)
+lengths = None if options.look else count_pieces
+texts = elastane.shards(lambda: sorted(glob.glob(options.pattern)), open=open_text, lengths=lengths)
 model = Model().to(job.device)
-# Under a batch policy the policy says how many samples a worker has.
-loader = job.loader(texts, None if options.global_batch else 8, shuffle=True)
+loader = job.loader(texts, None if policy else 8, shuffle=True)  # a policy says itself how many samples
 optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
 model, optimizer = job.prepare(model, optimizer, clip_grad_norm=1.0)
 
