@@ -184,6 +184,15 @@ class ElasticJob:
         self._wait(lambda: len(self.switches()) >= number, f"change {number}")
         return self.switches()[number - 1].fields
 
+    def wait_event(self, kind: str, look: Callable[[Event], object]) -> Event:
+        """Wait for the first event of a kind that looks right."""
+
+        def find() -> list[Event]:
+            return [event for event in self.events(kind) if look(event)]
+
+        self._wait(find, f"an event {kind}")
+        return find()[0]
+
     def wait_workers(self, count: int) -> None:
         """Wait until no process of a worker that has gone is left, so that it disturbs nothing."""
         assert self._store is not None

@@ -118,6 +118,7 @@ class _Run:
             throughput=self._job.throughput(self.size),
             elapsed_s=self.now_s,
             remaining_samples=max(0.0, self.left),
+            step_time_s=self._job.batch / self._job.throughput(self.size),
         )
 
     def train(self, steps: int) -> None:

@@ -9,12 +9,15 @@ Two conditions (section 4.2). *Efficiency*: a further worker adds more than a sh
 now, (dR / dk) / (R_k / k) > S. *Utility*: what the job gains in value by ending earlier is more than what it
 costs more, U(T_k') - U(T_k) > C_k' - C_k.
 
-Against thrashing: after the search nothing changes for a stability period; the search is repeated after it,
-and later each time it changed nothing. Workers are given back if fewer were measured to be faster. All of it
+Against thrashing: after the search nothing changes for a stability period. After it the search is repeated
+if there is an occasion: the job has become faster or slower at the size it has, the condition now says
+something else of what was measured, or more devices are there. Without one it is repeated much later, and
+later each time it changed nothing. Workers are given back if fewer were measured to be faster. And since a
+climb ends on the hill it begins on, the smallest size is looked at once, where that costs little. All of it
 is a pure function of (search, observation): the caller keeps the search, measures and asks for workers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
@@ -44,14 +47,15 @@ class AutoscaleSettings:
     """Hold what the user chose and the constants of the search.
 
     Attributes:
-        minimum, maximum: fewest and most workers.
-        step: K, workers added or removed at a time; the paper suggests the devices of a machine.
-        efficiency: S; used if no `worth` is given. 0.1 in the paper.
-        worth: the condition by value and cost.
-        interval_steps: steps measured at a size; "even a small value such as 10 is often sufficient".
-        skipped_steps: steps after a change that are not measured.
+        minimum, maximum: fewest and most workers. step: K, workers added or removed at a time; the paper
+        suggests the devices of a machine. efficiency: S; used if no `worth` is given. 0.1 in the paper.
+        worth: the condition by value and cost. interval_steps: steps measured at a size; "even a small value
+        such as 10 is often sufficient". skipped_steps: steps after a change that are not measured.
         stability_s: nothing is tried anew before so long; doubles each time the search changed nothing.
-        longest_stability_s: up to this.
+        longest_stability_s: up to this. blind_s: without an occasion nothing is searched before so long;
+        doubles in the same way. A search costs a
+            minute or two where changes are slow (Or et al., table 1), so 1 to 2 % of an hour.
+        look_share: share of the remaining time that a look at the smallest size may take at worst.
         tolerance: share by which throughput varies without a cause.
     """
 
@@ -64,6 +68,8 @@ class AutoscaleSettings:
     skipped_steps: int = 1
     stability_s: float = 600.0
     longest_stability_s: float = 4 * 3600.0
+    blind_s: float = 3600.0
+    look_share: float = 0.01
     tolerance: float = 0.03
 
     def __post_init__(self) -> None:
@@ -92,6 +98,7 @@ class Observation:
         elapsed_s: time since the job began.
         remaining_samples: still to be trained; needed by a utility.
         available: most workers that there are devices for; None if that is not known.
+        step_time_s: time of a step; 0 if that is not known.
     """
 
     now_s: float
@@ -100,6 +107,7 @@ class Observation:
     elapsed_s: float = 0.0
     remaining_samples: float = 0.0
     available: int | None = None
+    step_time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,17 +118,25 @@ class Search:
         measured: samples per second by number of workers, in this search.
         settled: the size that the search came to; None while it goes on.
         settled_at_s: when.
+        settled_rate: samples per second that this size had then.
+        settled_most: how many workers were possible then.
         began_at: the size at which this search began; None in the first.
         idle_searches: how many searches in a row came back to where they had begun, or further down.
         initial_s: total time expected at the first measurement.
+        looks: the smallest size is being looked at.
+        looked: it was, by this search or one before.
     """
 
     measured: Mapping[int, float] = field(default_factory=dict)
     settled: int | None = None
     settled_at_s: float = 0.0
+    settled_rate: float = 0.0
+    settled_most: int = 0
     began_at: int | None = None
     idle_searches: int = 0
     initial_s: float | None = None
+    looks: bool = False
+    looked: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,14 +204,13 @@ def explain_condition(
 
 def _go_on(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
     """Choose the next size to measure, or settle."""
-    sizes = sorted(size for size in search.measured if settings.minimum <= size <= most)
-    for fewer, more in pairwise(sizes):
-        holds, figures = explain_condition(search, fewer, more, seen, settings)
-        if holds:
-            continue
+    sizes = _usable_sizes(search, settings, most)
+    failure = _find_failure(search, sizes, seen, settings)
+    if failure is not None:
+        fewer, more, figures = failure
         why = f"{fewer} -> {more} workers did not pay: {figures}"
         if fewer > sizes[0] or fewer == settings.minimum:
-            return _settle(search, fewer, seen.now_s, f"{why}; {fewer} is kept")
+            return _settle(search, fewer, seen.now_s, most, f"{why}; {fewer} is kept")
         return _probe(search, max(settings.minimum, fewer - settings.step), why)
     top = sizes[-1]
     grounds = ""
@@ -205,27 +220,54 @@ def _go_on(search: Search, seen: Observation, settings: AutoscaleSettings, most:
     if top < most:
         return _probe(search, min(most, top + settings.step), grounds or "one size says nothing")
     if grounds:
-        return _settle(search, top, seen.now_s, f"{grounds}; no more than {most} are possible")
+        return _settle(search, top, seen.now_s, most, f"{grounds}; no more than {most} are possible")
     if top > settings.minimum:
         return _probe(search, max(settings.minimum, top - settings.step), f"no more than {most} are possible")
-    return _settle(search, top, seen.now_s, f"no other number than {top} is possible")
+    return _settle(search, top, seen.now_s, most, f"no other number than {top} is possible")
+
+
+def _usable_sizes(search: Search, settings: AutoscaleSettings, most: int) -> list[int]:
+    return sorted(size for size in search.measured if settings.minimum <= size <= most)
+
+
+def _find_failure(
+    search: Search, sizes: Sequence[int], seen: Observation, settings: AutoscaleSettings
+) -> tuple[int, int, str] | None:
+    """Return the first step up that did not pay, and by which figures; None if all did."""
+    for fewer, more in pairwise(sizes):
+        holds, figures = explain_condition(search, fewer, more, seen, settings)
+        if not holds:
+            return fewer, more, figures
+    return None
 
 
 def _probe(search: Search, size: int, why: str) -> SizeDecision:
     return SizeDecision(size=size, reason=f"{why}; try {size}", search=search)
 
 
-def _settle(search: Search, size: int, now_s: float, reason: str) -> SizeDecision:
+def _settle(search: Search, size: int, now_s: float, most: int, reason: str) -> SizeDecision:
     paid = search.began_at is not None and size > search.began_at
     idle = 0 if paid or search.began_at is None else search.idle_searches + 1
-    settled = replace(search, settled=size, settled_at_s=now_s, idle_searches=idle)
+    settled = replace(
+        search,
+        settled=size,
+        settled_at_s=now_s,
+        settled_rate=search.measured[size],
+        settled_most=most,
+        idle_searches=idle,
+    )
     return SizeDecision(size=size, reason=reason, search=settled)
 
 
+# --- after the search -------------------------------------------------------------------------------
+
+
 def _review(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
-    """Keep the size, give workers back, or begin another search."""
+    """Keep the size, give workers back, look at the smallest size, or begin another search."""
     settled = search.settled
     assert settled is not None
+    if search.looks and seen.size == settings.minimum:
+        return _judge_look(search, seen, settings, most)
     if seen.size != min(settled, most):
         return SizeDecision(size=min(settled, most), reason=f"back to {settled}", search=search)
     slower = [
@@ -239,14 +281,82 @@ def _review(search: Search, seen: Observation, settings: AutoscaleSettings, most
             f"{seen.size} workers now do {seen.throughput:.4g} samples/s, {fewer} did "
             f"{search.measured[fewer]:.4g}: the others are given back"
         )
-        return _settle(replace(search, began_at=seen.size), fewer, seen.now_s, reason)
-    wait_s = min(settings.longest_stability_s, settings.stability_s * 2.0 ** min(search.idle_searches, 40))
-    if seen.now_s < search.settled_at_s + wait_s:
+        return _settle(replace(search, began_at=seen.size), fewer, seen.now_s, most, reason)
+    if seen.now_s < search.settled_at_s + _back_off(settings.stability_s, search, settings):
         return SizeDecision(size=seen.size, reason="settled", search=search)
+    return _renew(search, seen, settings, most)
+
+
+def _renew(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
+    """Search again if there is an occasion, or look at the smallest size, or keep what there is."""
+    occasion = _find_occasion(search, seen, settings, most)
+    if not occasion and _may_look(search, seen, settings):
+        reason = f"nothing has changed; look once at {settings.minimum}, where another hill may be"
+        looks = replace(search, looks=True, looked=True)
+        return SizeDecision(size=settings.minimum, reason=reason, search=looks)
+    blind_s = _back_off(settings.blind_s, search, settings)
+    if not occasion and seen.now_s < search.settled_at_s + blind_s:
+        return SizeDecision(size=seen.size, reason="settled", search=search)
+    return _search_anew(search, seen, settings, most, occasion or "the last search was long ago")
+
+
+def _back_off(first_s: float, search: Search, settings: AutoscaleSettings) -> float:
+    return min(settings.longest_stability_s, first_s * 2.0 ** min(search.idle_searches, 40))
+
+
+def _find_occasion(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> str:
+    """Return why another search may end elsewhere; "" if nothing says so."""
+    settled = search.settled
+    drift = seen.throughput / search.settled_rate - 1
+    if abs(drift) > settings.tolerance:
+        return f"{settled} workers now do {seen.throughput:.4g} samples/s, {drift:+.0%}"
+    sizes = _usable_sizes(search, settings, most)
+    failure = _find_failure(search, sizes, seen, settings)
+    kept = failure[0] if failure is not None else sizes[-1]
+    if kept != settled:
+        return f"by what was measured {kept} would be kept now"
+    if failure is None and settled == search.settled_most < most:
+        return f"{most} workers are possible now"
+    return ""
+
+
+def _may_look(search: Search, seen: Observation, settings: AutoscaleSettings) -> bool:
+    """Tell whether the smallest size was never seen, and to look at it costs little even at worst.
+
+    At worst, with perfect scaling, its steps take seen.size / minimum times as long as those of now.
+    Efficiency says something of neighbours only, and nothing of sizes far apart.
+    """
+    seen_before = search.looked or settings.minimum in search.measured
+    if settings.worth is None or seen_before or not seen.step_time_s:
+        return False
+    steps = settings.skipped_steps + settings.interval_steps
+    worst_s = steps * seen.step_time_s * seen.size / settings.minimum
+    return worst_s < settings.look_share * seen.remaining_samples / seen.throughput
+
+
+def _judge_look(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> SizeDecision:
+    """Go back, or climb from the smallest size on if it is worth more than the one that was kept."""
+    settled, fewest = search.settled, settings.minimum
+    assert settled is not None
+    holds, figures = explain_condition(search, fewest, settled, seen, settings)
+    if not holds:
+        why = f"{fewest} -> {settled} workers do not pay: {figures}"
+        return _search_anew(search, seen, settings, most, why)
+    reason = f"{fewest} -> {settled} workers pay: {figures}; back to {settled}"
+    # Forgotten again: the climb compares neighbours, which these two are not.
+    near = {size: rate for size, rate in search.measured.items() if size != fewest}
+    return SizeDecision(size=settled, reason=reason, search=replace(search, looks=False, measured=near))
+
+
+def _search_anew(
+    search: Search, seen: Observation, settings: AutoscaleSettings, most: int, why: str
+) -> SizeDecision:
     again = Search(
         measured={seen.size: seen.throughput},
-        began_at=seen.size,
+        began_at=search.settled,
         idle_searches=search.idle_searches,
         initial_s=search.initial_s,
+        looked=search.looked,
     )
-    return _go_on(again, seen, settings, most)
+    decision = _go_on(again, seen, settings, most)
+    return replace(decision, reason=f"{why}: {decision.reason}")

@@ -40,6 +40,7 @@ class _Measured:
     step: int
     throughput: float
     remaining_samples: int
+    step_time_s: float
 
 
 class Sizing:
@@ -77,7 +78,12 @@ class Sizing:
             return
         remaining = self._remaining_samples()
         if remaining > 0:
-            measured = _Measured(step=record.step, throughput=throughput, remaining_samples=remaining)
+            measured = _Measured(
+                step=record.step,
+                throughput=throughput,
+                remaining_samples=remaining,
+                step_time_s=record.step_time_s,
+            )
             self._control.post(lambda store: self._decide(store, topology, measured))
 
     # --- the control thread -------------------------------------------------------------------------
@@ -97,6 +103,7 @@ class Sizing:
             throughput=measured.throughput,
             elapsed_s=_read_age_s(store, self._control),
             remaining_samples=float(measured.remaining_samples),
+            step_time_s=measured.step_time_s,
             available=size if under_way else _count_available(picture, size),
         )
         decision = decide_size(self._search, seen, self._settings)

@@ -22,7 +22,7 @@ from elastane.model.errors import ConfigError
 RISING = {1: 100.0, 2: 190.0, 3: 270.0, 4: 340.0, 5: 345.0, 6: 346.0, 7: 346.0, 8: 346.0}
 """Rises, then is flat: 4 is the last that pays."""
 FALLING = {1: 100.0, 2: 98.0, 3: 95.0, 4: 90.0, 5: 84.0, 6: 77.0, 7: 69.0, 8: 60.0}
-EIGHT = AutoscaleSettings(maximum=8, stability_s=100.0)
+EIGHT = AutoscaleSettings(maximum=8, stability_s=100.0, blind_s=100.0)
 
 
 def see(curve: dict[int, float], size: int, now_s: float = 0.0, **more: float) -> Observation:
@@ -83,7 +83,14 @@ def test_decisions_say_what_was_measured() -> None:
     assert third == SizeDecision(
         size=4,
         reason="4 -> 5 workers did not pay: efficiency 0.06 not > 0.1; 4 is kept",
-        search=Search(measured={4: 340.0, 5: 345.0, 3: 270.0}, settled=4, settled_at_s=7.0, initial_s=0.0),
+        search=Search(
+            measured={4: 340.0, 5: 345.0, 3: 270.0},
+            settled=4,
+            settled_at_s=7.0,
+            settled_rate=340.0,
+            settled_most=8,
+            initial_s=0.0,
+        ),
     )
     top = decide_size(Search(), see(RISING, 8), EIGHT)
     assert (top.size, top.reason) == (7, "no more than 8 are possible; try 7")
@@ -156,7 +163,8 @@ def test_the_time_expected_at_first_stays_the_end_of_the_bridge() -> None:
 
 
 def settled(curve: dict[int, float], size: int, **more: float) -> Search:
-    return Search(measured=curve, settled=size, initial_s=0.0, **more)  # type: ignore[arg-type]
+    rate = {"settled_rate": curve[size], "settled_most": 8}
+    return Search(measured=curve, settled=size, initial_s=0.0, **{**rate, **more})  # type: ignore[arg-type]
 
 
 def test_nothing_is_tried_anew_before_the_stability_period_is_over() -> None:
@@ -165,7 +173,7 @@ def test_nothing_is_tried_anew_before_the_stability_period_is_over() -> None:
     again = decide_size(search, see(RISING, 4, 100.0), EIGHT)
     assert again == SizeDecision(
         size=5,
-        reason="one size says nothing; try 5",
+        reason="the last search was long ago: one size says nothing; try 5",
         search=Search(measured={4: 340.0}, began_at=4, initial_s=0.0),
     )
 
@@ -179,6 +187,94 @@ def test_searches_that_change_nothing_come_later_and_later() -> None:
         search, size = decision.search, decision.size
     # 100 s, then 200, 400 after the search has taken its two further looks.
     assert tries == [100, 302, 704]
+
+
+PATIENT = replace(EIGHT, blind_s=1000.0)
+"""Searches without an occasion ten times later than with one."""
+
+
+def test_without_an_occasion_the_search_is_repeated_much_later() -> None:
+    search = settled(RISING, 4)
+    assert decide_size(search, see(RISING, 4, 999.9), PATIENT).reason == "settled"
+    assert decide_size(search, see(RISING, 4, 1000.0), PATIENT).size == 5
+
+
+@pytest.mark.parametrize(
+    ("search", "seen", "reason"),
+    [
+        (
+            settled(RISING, 4, settled_rate=400.0),
+            see(RISING, 4, 100.0),
+            "4 workers now do 340 samples/s, -15%: one size says nothing; try 5",
+        ),
+        (
+            settled({3: 330.0, 4: 340.0}, 4, settled_rate=340.0),
+            see(RISING, 4, 100.0),
+            "by what was measured 3 would be kept now: one size says nothing; try 5",
+        ),
+        (
+            settled({3: 270.0, 4: 340.0}, 4, settled_most=4),
+            see(RISING, 4, 100.0),
+            "8 workers are possible now: one size says nothing; try 5",
+        ),
+    ],
+)
+def test_a_job_that_has_changed_is_an_occasion_to_search_anew(
+    search: Search, seen: Observation, reason: str
+) -> None:
+    assert decide_size(search, replace(seen, now_s=99.9), PATIENT).reason == "settled"
+    decision = decide_size(search, seen, PATIENT)
+    assert (decision.size, decision.reason, decision.search.settled) == (5, reason, None)
+
+
+TWO_HILLS = {1: 100.0, 2: 95.0, 3: 96.0, 4: 110.0, 5: 110.0, 6: 109.0, 7: 108.0, 8: 107.0}
+"""With a price the best is 1; the climb from above or from 2 ends at 4."""
+
+
+def see_hills(size: int, now_s: float, step_time_s: float = 0.1) -> Observation:
+    return see(TWO_HILLS, size, now_s, remaining_samples=50_000.0, step_time_s=step_time_s)
+
+
+def price_hills(price: float) -> AutoscaleSettings:
+    return replace(PATIENT, worth=Worth(utility=Linear(2000.0, 100.0), price=price))
+
+
+ON_THE_HILL = {3: 96.0, 4: 110.0, 5: 110.0}
+
+
+def test_the_smallest_size_is_looked_at_once_and_climbed_from_if_it_is_better() -> None:
+    dear = price_hills(0.005)
+    look = decide_size(settled(ON_THE_HILL, 4), see_hills(4, 100.0), dear)
+    assert (look.size, look.search.looks, look.search.settled) == (1, True, 4)
+    assert look.reason == "nothing has changed; look once at 1, where another hill may be"
+    begun = decide_size(look.search, see_hills(1, 110.0), dear)
+    assert begun.size == 2
+    assert begun.reason.startswith("1 -> 4 workers do not pay: worth 2.273 more not > 6.591 more cost: ")
+    kept = decide_size(begun.search, see_hills(2, 120.0), dear)
+    assert (kept.size, kept.search.settled, kept.search.looked, kept.search.idle_searches) == (1, 1, True, 1)
+
+
+def test_after_a_look_that_found_nothing_the_size_is_as_before_and_it_is_not_repeated() -> None:
+    cheap, search = price_hills(0.001), settled(ON_THE_HILL, 4)
+    look = decide_size(search, see_hills(4, 100.0), cheap)
+    back = decide_size(look.search, see_hills(1, 110.0), cheap)
+    assert back == SizeDecision(
+        size=4,
+        reason="1 -> 4 workers pay: worth 2.273 more > 1.318 more cost; back to 4",
+        search=replace(search, looked=True),
+    )
+    assert decide_size(back.search, see_hills(4, 120.0), cheap).reason == "settled"
+
+
+def test_a_look_that_could_take_long_or_says_nothing_is_not_taken() -> None:
+    cheap, search = price_hills(0.001), settled(ON_THE_HILL, 4)
+    # 454 s are left, of which a hundredth may be used. 11 steps of 4 x 0.1 s would be 4.4 s.
+    assert decide_size(search, see_hills(4, 100.0, 0.1), cheap).size == 1
+    assert decide_size(search, see_hills(4, 100.0, 0.11), cheap).reason == "settled"
+    assert decide_size(search, see_hills(4, 100.0, 0.0), cheap).reason == "settled"
+    assert decide_size(search, see_hills(4, 100.0), PATIENT).reason == "settled"
+    seen_before = settled({1: 60.0, **ON_THE_HILL}, 4)
+    assert decide_size(seen_before, see_hills(4, 100.0), cheap).reason == "settled"
 
 
 def test_a_search_that_found_more_workers_to_pay_is_followed_by_a_soon_one() -> None:
