@@ -4,8 +4,8 @@
     elastane autoscale autoscaling --plot search.png
 
 Each turn of a virtual worker takes 20 ms here, as on a device of its own, so that it is the same on any
-machine. Twelve of them are shared out evenly by one, two, three or four workers. A fifth one would not help:
-somebody still has three. So four are kept.
+machine. Twelve of them are shared out evenly by one, two, three, four or six workers; five are passed over,
+since somebody would still have three.
 """
 
 import argparse

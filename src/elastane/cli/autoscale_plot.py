@@ -121,5 +121,8 @@ def _finish(axes: Axes, title: str, highest: float, *, sizes_across: bool = True
     if sizes_across:
         axes.set_xlabel("workers")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
-    axes.legend(frameon=False, fontsize=8.5, ncols=3, loc="upper left", handlelength=1.4, columnspacing=1.2)
     clean(axes)
+    axes.tick_params(axis="x", pad=6)
+    legend = axes.legend(fontsize=8.5, ncols=3, loc="upper left", handlelength=1.4, columnspacing=1.2)
+    # What lies under it would make it hard to read.
+    legend.get_frame().set(facecolor="white", edgecolor="white", alpha=1.0)

@@ -20,6 +20,7 @@ is a pure function of (search, observation): the caller keeps the search, measur
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from math import ceil
 
 from elastane.core.utility import Utility
 from elastane.model.errors import ConfigError
@@ -47,14 +48,18 @@ class AutoscaleSettings:
     """Hold what the user chose and the constants of the search.
 
     Attributes:
-        minimum, maximum: fewest and most workers. step: K, workers added or removed at a time; the paper
-        suggests the devices of a machine. efficiency: S; used if no `worth` is given. 0.1 in the paper.
-        worth: the condition by value and cost. interval_steps: steps measured at a size; "even a small value
-        such as 10 is often sufficient". skipped_steps: steps after a change that are not measured.
+        minimum, maximum: fewest and most workers.
+        step: K, workers added or removed at a time; the paper suggests the devices of a machine.
+        parts: N, if a step is cut into N equal parts: sizes at which the busiest worker would have as many as
+            with fewer workers are passed over on the way up. 0: any number of workers shares evenly.
+        efficiency: S; used if no `worth` is given. 0.1 in the paper.
+        worth: the condition by value and cost.
+        interval_steps: steps measured at a size; "even a small value such as 10 is often sufficient".
+        skipped_steps: steps after a change that are not measured.
         stability_s: nothing is tried anew before so long; doubles each time the search changed nothing.
-        longest_stability_s: up to this. blind_s: without an occasion nothing is searched before so long;
-        doubles in the same way. A search costs a
-            minute or two where changes are slow (Or et al., table 1), so 1 to 2 % of an hour.
+        longest_stability_s: up to this.
+        blind_s: without an occasion nothing is searched before so long; doubles in the same way. A search
+            costs a minute or two where changes are slow (Or et al., table 1), so 1 to 2 % of an hour.
         look_share: share of the remaining time that a look at the smallest size may take at worst.
         tolerance: share by which throughput varies without a cause.
     """
@@ -62,6 +67,7 @@ class AutoscaleSettings:
     minimum: int = 1
     maximum: int
     step: int = 1
+    parts: int = 0
     efficiency: float = 0.1
     worth: Worth | None = None
     interval_steps: int = 10
@@ -217,13 +223,27 @@ def _go_on(search: Search, seen: Observation, settings: AutoscaleSettings, most:
     if len(sizes) > 1:
         figures = explain_condition(search, sizes[-2], top, seen, settings)[1]
         grounds = f"{sizes[-2]} -> {top} workers paid: {figures}"
+    higher = _find_higher(top, settings, most)
+    if higher > top:
+        return _probe(search, higher, grounds or "one size says nothing")
+    limit = f"no more than {most} are possible"
     if top < most:
-        return _probe(search, min(most, top + settings.step), grounds or "one size says nothing")
+        limit = f"up to {most} workers have no less to do"
     if grounds:
-        return _settle(search, top, seen.now_s, most, f"{grounds}; no more than {most} are possible")
+        return _settle(search, top, seen.now_s, most, f"{grounds}; {limit}")
     if top > settings.minimum:
-        return _probe(search, max(settings.minimum, top - settings.step), f"no more than {most} are possible")
+        return _probe(search, max(settings.minimum, top - settings.step), limit)
     return _settle(search, top, seen.now_s, most, f"no other number than {top} is possible")
+
+
+def _find_higher(top: int, settings: AutoscaleSettings, most: int) -> int:
+    """Return the next size up at which the busiest worker has less to do; `top` if there is none."""
+    size = top
+    while size < most:
+        size = min(most, size + settings.step)
+        if not settings.parts or ceil(settings.parts / size) < ceil(settings.parts / top):
+            return size
+    return top
 
 
 def _usable_sizes(search: Search, settings: AutoscaleSettings, most: int) -> list[int]:

@@ -21,8 +21,9 @@ class SizeRow:
         workers: how many.
         measured: samples per second; None if this size was not tried.
         predicted: the same by the fitted model.
-        efficiency: what each worker more than in the row before adds, as a share of what one of those does
-            (Or et al., section 4.2); None in the first row. By measurements where there are both.
+        efficiency: what each worker more than at the next smaller size adds, as a share of what one of those
+            does (Or et al., section 4.2); None for the smallest. Measured sizes are compared with measured
+            ones, as the autoscaler does; others with their neighbours, by prediction.
         ends_in_s: from the newest decision until the last sample; None if the samples are not known.
         worker_s: worker time until then.
         worth: what it is worth to end then; None without a utility.
@@ -111,8 +112,8 @@ def tell_autoscale(
     ]
     moment = _read_moment(decided)
     rows = [
-        _complete(row, before, settings, moment, chosen=row.workers == settled)
-        for before, row in zip([None, *bare[:-1]], bare, strict=True)
+        _complete(row, _find_smaller(row, bare), settings, moment, chosen=row.workers == settled)
+        for row in bare
     ]
     return AutoscaleStory(rows=tuple(rows), choices=choices, settled=settled)
 
@@ -146,6 +147,14 @@ def _read_moment(decided: Sequence[Event]) -> _Moment | None:
         remaining_samples=float(last["remaining_samples"]),
         initial_s=float(first["elapsed_s"]) + float(first["remaining_samples"]) / rate,
     )
+
+
+def _find_smaller(row: SizeRow, rows: Sequence[SizeRow]) -> SizeRow | None:
+    """Return what a row is compared with: a measured one with a measured one, if there is one."""
+    smaller = [other for other in rows if other.workers < row.workers]
+    measured = [other for other in smaller if other.measured is not None and row.measured is not None]
+    near = measured or smaller
+    return near[-1] if near else None
 
 
 def _complete(

@@ -72,7 +72,12 @@ class ElasticSession:
         self._control.milestones.reach(JoinPhase.BUILD)
         state = training.state
         view, joining = self._control.view, self.joining
-        self._sizing = make_sizing(self._control, self._virtual_workers, lambda: training.remaining_samples)
+        self._sizing = make_sizing(
+            self._control,
+            self._virtual_workers,
+            lambda: training.remaining_samples,
+            parts=self._fixed_virtual_workers,
+        )
         if not joining:
             self._training.check_workers(view.spec.wanted)
         signature = compute_signature(state, self._virtual_workers, self._training.batch)

@@ -132,7 +132,7 @@ class Sizing:
 
 
 def make_sizing(
-    control: Control, virtual_workers: int, remaining_samples: Callable[[], int]
+    control: Control, virtual_workers: int, remaining_samples: Callable[[], int], parts: int = 0
 ) -> Sizing | None:
     """Return the autoscaler as the job's command line has it; None if there is none.
 
@@ -140,6 +140,7 @@ def make_sizing(
         control: of this worker.
         virtual_workers: the most workers that the job can use: its N, or the samples of its largest batch.
         remaining_samples: tells how many samples are still to be trained.
+        parts: its N if that is fixed; 0 if any number of workers shares a step evenly.
 
     Raises:
         ConfigError: it asks for more workers than can be used.
@@ -149,7 +150,7 @@ def make_sizing(
         return None
     settings = parse_autoscale(text)
     most = compute_most(settings, virtual_workers=virtual_workers)
-    return Sizing(control, replace(settings, maximum=most), remaining_samples)
+    return Sizing(control, replace(settings, maximum=most, parts=parts), remaining_samples)
 
 
 def _read_age_s(store: Store, control: Control) -> float:

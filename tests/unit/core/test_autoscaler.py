@@ -61,6 +61,34 @@ def test_the_search_goes_up_while_it_pays_else_down_until_it_pays(
     assert walk(curve, start) == sizes
 
 
+SHARED = {k: 100.0 / -(-12 // k) for k in range(1, 13)}
+"""Twelve equal parts: the busiest of 5 workers has as many as the busiest of 4."""
+
+
+@pytest.mark.parametrize(
+    ("maximum", "step", "sizes"),
+    [
+        (12, 1, [1, 2, 3, 4, 6, 12]),
+        (11, 1, [1, 2, 3, 4, 6]),
+        (5, 1, [1, 2, 3, 4]),
+        (12, 2, [1, 3, 5, 7, 12]),
+        (12, 4, [1, 5, 9, 12]),
+    ],
+)
+def test_sizes_at_which_nobody_has_less_to_do_are_passed_over(
+    maximum: int, step: int, sizes: list[int]
+) -> None:
+    shared = AutoscaleSettings(maximum=maximum, step=step, parts=12)
+    assert walk(SHARED, 1, shared) == sizes
+
+
+def test_a_search_that_ends_below_sizes_of_no_use_says_so() -> None:
+    shared = AutoscaleSettings(maximum=5, parts=12)
+    seen = Search(measured={3: SHARED[3]}, initial_s=0.0)
+    decision = decide_size(seen, see(SHARED, 4), shared)
+    assert decision.reason == "3 -> 4 workers paid: efficiency 1.00 > 0.1; up to 5 workers have no less to do"
+
+
 def test_workers_come_and_go_by_the_step_within_the_bounds() -> None:
     by_three = replace(EIGHT, step=3, minimum=2)
     assert walk(RISING, 2, by_three) == [2, 5, 8, 5]

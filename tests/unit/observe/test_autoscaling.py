@@ -58,6 +58,14 @@ def test_a_size_that_was_not_tried_is_predicted_and_judged_by_predictions_alone(
     assert last.ends_in_s == pytest.approx(7_500.0 / last.predicted)
 
 
+def test_measured_sizes_are_compared_with_measured_ones_across_those_passed_over() -> None:
+    story = tell_autoscale([event(1010.0, 4, 4, {1: 100.0, 4: 250.0})], SETTINGS)
+    one, two, _, four = (row.efficiency for row in story.rows)
+    assert (one, four) == (None, pytest.approx(0.5))
+    assert two is not None
+    assert 0.5 < two < 1.0
+
+
 def test_worth_and_cost_are_those_at_the_newest_decision() -> None:
     worth = Worth(utility=Linear(200.0, 50.0), price=0.1)
     rows = tell_autoscale(SEARCH, AutoscaleSettings(maximum=3, worth=worth)).rows
