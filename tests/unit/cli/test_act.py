@@ -1,6 +1,8 @@
 """The commands that ask something of a job: what they write, what they wait for, what they refuse."""
 
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import msgspec
@@ -11,8 +13,23 @@ from elastane.cli import act
 from elastane.cli.act import is_settled
 from elastane.cli.watch import JobWatch
 from elastane.model.ids import WorkerId
-from elastane.model.records import JobKeys, JobPhase, Leave, Spec
+from elastane.model.records import JobInfo, JobKeys, JobPhase, Leave, Spec
 from elastane.observe.snapshot import WorkerSnapshot
+
+
+@contextmanager
+def when_wanted(world: World, info: JobInfo, workers: int, act: Callable[[], object]) -> Iterator[None]:
+    """Act beside the block, as soon as the job wants so many workers."""
+
+    def watch() -> None:
+        while world.read_spec(info).wanted != workers:
+            threading.Event().wait(0.01)
+        act()
+
+    beside = threading.Thread(target=watch, daemon=True)
+    beside.start()
+    yield
+    beside.join()
 
 
 def test_scaling_writes_the_number_that_is_wanted(world: World) -> None:
@@ -153,10 +170,8 @@ def test_waiting_ends_when_all_train_and_tells_what_it_cost(world: World) -> Non
         )
         world.write_event(info, "left", 1002.0, generation=3, step=50, worker=B)
 
-    timer = threading.Timer(0.1, scale_in)
-    timer.start()
-    result = world.elastane("scale", "digits", "1", "--wait", "--timeout", "30")
-    timer.join()
+    with when_wanted(world, info, 1, scale_in):
+        result = world.elastane("scale", "digits", "1", "--wait", "--timeout", "30")
     assert (result.code, result.out) == (
         0,
         f"job {info.job}: 1 worker wanted, 2 before\n"
@@ -188,16 +203,8 @@ def test_waiting_in_vain_leaves_the_request_standing(world: World) -> None:
 
 def test_waiting_for_a_job_that_ends_is_refused_with_how_it_ended(world: World) -> None:
     info = world.train()
-
-    def end_when_asked() -> None:
-        while world.read_spec(info).wanted != 3:
-            threading.Event().wait(0.01)
-        world.end(info, JobPhase.FINISHED)
-
-    ending = threading.Thread(target=end_when_asked, daemon=True)
-    ending.start()
-    result = world.elastane("scale", "digits", "3", "--wait", "--timeout", "30")
-    ending.join()
+    with when_wanted(world, info, 3, lambda: world.end(info, JobPhase.FINISHED)):
+        result = world.elastane("scale", "digits", "3", "--wait", "--timeout", "30")
     assert (result.code, result.err) == (
         4,
         f"elastane: job {info.job} ended before the change was made: finished at step 41\n",
