@@ -221,7 +221,7 @@ class Reader(threading.Thread):
         self._metrics += new_metrics
         if sum(event.kind == "allocation_measured" for event in self._events) == len(self._said):
             return  # all that was told of has been read
-        for point in compute_points(self.complete_allocations()):
+        for point in reversed(compute_points(self.complete_allocations())):
             if point.workers not in self._said:
                 self._say(point)
 

@@ -1,6 +1,6 @@
 """Decide how a job is measured at several sizes: which, in which order, and when one has been seen enough.
 
-EDL's way (TPDS 2021, section 3.1): the job starts once, with the most workers, and is scaled in from size to
+EDL's way (Wu et al., TPDS 2021): the job starts once, with the most workers, and is scaled in from size to
 size. What comes next depends on the present size alone, so nothing is lost with a worker that dies. Pure;
 knows no throughput and no memory, only which steps count.
 """

@@ -291,6 +291,12 @@ def test_what_was_measured_is_written_if_that_is_asked_for(
     assert "1 of 2 numbers of workers had been measured" in capsys.readouterr().err
 
 
+def test_nothing_is_written_where_nothing_was_measured(script: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    measure(monkeypatch, replace(WHOLE, allocations=(), outcome=ended(JobPhase.FINISHED)))
+    assert main(["profile", "train.py", "--max", "2", "--partial"]) == Exit.FAILED
+    assert [path.name for path in script.parent.iterdir()] == ["train.py"]
+
+
 def test_an_interrupted_measurement_writes_nothing(
     script: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -35,6 +35,8 @@ def test_a_size_is_complete_when_all_members_and_all_steps_have_told() -> None:
     metrics = train(range(7), 2)
     (allocation,) = find_allocations(events, metrics)
     assert not allocation.complete
+    (allocation,) = find_allocations(events, train(range(20), 2))
+    assert not allocation.complete
     (allocation,) = find_allocations([*events, memory("w2", 1, 200)], metrics)
     assert not allocation.complete
     (allocation,) = find_allocations([*events, memory("w2", 1, 200)], train(range(20), 2))

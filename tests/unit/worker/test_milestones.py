@@ -27,8 +27,11 @@ def test_what_is_done_again_ends_when_it_was_done_last() -> None:
     for phase, at_s in ((JoinPhase.CONNECT, 11.0), (JoinPhase.AGREE, 12.0), (JoinPhase.CONNECT, 15.0)):
         milestones.reach(phase, at_s)
     assert milestones.durations() == {"connect": 5.0, "agree": 0.0}
+    milestones.reach(JoinPhase.TRANSFER, 15.5)
+    assert milestones.durations() == {"connect": 5.0, "agree": 0.0, "transfer": 0.5}
+    milestones.reach(JoinPhase.TRANSFER, 17.0)
     milestones.reach(JoinPhase.AGREE, 16.0)
-    assert milestones.durations() == {"connect": 5.0, "agree": 1.0}
+    assert milestones.durations() == {"connect": 5.0, "agree": 1.0, "transfer": 1.0}
 
 
 def test_a_worker_for_which_nobody_asked_has_no_phases() -> None:

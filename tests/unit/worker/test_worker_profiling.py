@@ -203,6 +203,18 @@ def test_a_size_is_told_when_the_change_before_it_is_quite_over(store: Store) ->
     assert job.wanted == 2
 
 
+def test_a_size_that_was_not_told_before_a_loss_is_measured_anew(store: Store) -> None:
+    job = Job(store)
+    request_scale(store, JOB, 3)
+    job.train(10)
+    job.switch(4)
+    request_scale(store, JOB, 4)
+    job.train(7)
+    assert job.told("allocation_measured") == []
+    job.train(1)
+    assert [(f["generation"], f["first_step"]) for f in job.told("allocation_measured")] == [(2, 13)]
+
+
 def test_a_size_that_is_not_the_one_wanted_is_not_told_and_forgotten_with_its_generation(
     store: Store,
 ) -> None:
