@@ -23,6 +23,8 @@ from elastane.observe.joins import (
 )
 
 TITLES = {phase: phase.value.replace("_", "-").upper() for phase in JoinPhase}
+WIDE = 116
+"""Columns that the whole table needs."""
 OUTCOME_STYLES = {JoinOutcome.JOINED: "", JoinOutcome.UNDER_WAY: "yellow", JoinOutcome.GONE: "red"}
 
 
@@ -35,33 +37,36 @@ def joins(job: JobArgument, *, desk: Desk) -> int:
     folder = check_folder(info, desk.resolve(), agents, "events")
     reports = compute_joins(read_events(folder))
     summary = summarise_joins(reports)
-    out.show({"job": info.job, "joins": reports, "summary": summary}, render_joins(reports, summary))
+    rendered = render_joins(reports, summary, out.people.width)
+    out.show({"job": info.job, "joins": reports, "summary": summary}, rendered)
     tell_others(out, describe_places(info, agents, beside=folder), folder)
     return Exit.DONE
 
 
-def render_joins(reports: Sequence[JoinReport], summary: JoinSummary) -> RenderableType:
-    """Return one row for each join, and a line about all of them."""
+def render_joins(reports: Sequence[JoinReport], summary: JoinSummary, width: int) -> RenderableType:
+    """Return one row for each join, and a line about all of them.
+
+    The phases have columns of their own if the terminal has room for them, else they share one.
+    """
     if not reports:
         return Text("no worker has been asked for yet")
+    wide = width >= WIDE
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     for title in ("WORKER", "WHERE", "START"):
-        table.add_column(title, overflow="fold")
-    for title in (*TITLES.values(), "TOTAL", "MOVED"):
-        table.add_column(title, justify="right", overflow="fold")
+        table.add_column(title, no_wrap=True, overflow="fold")
+    for title in (*(TITLES.values() if wide else ()), "TOTAL", "MOVED"):
+        table.add_column(title, justify="right", no_wrap=True)
+    if not wide:
+        table.add_column("PHASES", overflow="fold")
     for report in reports:
-        total = (
-            Text(report.outcome.value, style=OUTCOME_STYLES[report.outcome])
-            if report.latency_s is None
-            else Text(format_duration(report.latency_s), style="bold")
-        )
         table.add_row(
             Text(report.worker),
             Text(report.device),
             report.start,
-            *(_format_phase(report, phase) for phase in JoinPhase),
-            total,
+            *([_format_phase(report, phase) for phase in JoinPhase] if wide else ()),
+            _format_total(report),
             format_bytes(report.moved_bytes) if report.moved_bytes else "",
+            *(() if wide else [_list_phases(report)]),
         )
     return Group(table, Text(), Text(describe_summary(summary)))
 
@@ -79,6 +84,18 @@ def describe_summary(summary: JoinSummary) -> str:
         return text
     name = costliest.value.replace("_", "-")
     return f"{text}, most of it {name} ({format_duration(summary.phases[costliest])})"
+
+
+def _format_total(report: JoinReport) -> Text:
+    if report.latency_s is None:
+        return Text(report.outcome.value, style=OUTCOME_STYLES[report.outcome])
+    return Text(format_duration(report.latency_s), style="bold")
+
+
+def _list_phases(report: JoinReport) -> str:
+    return ", ".join(
+        f"{TITLES[phase].lower()} {format_duration(seconds)}" for phase, seconds in report.phases.items()
+    )
 
 
 def _format_phase(report: JoinReport, phase: JoinPhase) -> str:

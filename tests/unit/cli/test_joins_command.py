@@ -1,5 +1,6 @@
 """The command that tells what joins cost: whole text compared, JSON with its fields."""
 
+import pytest
 from cli_world import World
 
 from elastane.observe.joins import JoinPhase
@@ -27,6 +28,24 @@ def test_joins_shows_each_phase_of_each_join_and_a_summary(world: World) -> None
         "                                                                          under way\n"
         "\n"
         "1 join (1 warm): median 360 ms, most of it transfer (80 ms)"
+    )
+
+
+def test_a_narrow_terminal_shows_the_phases_in_one_column(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "72")
+    info = world.create()
+    world.write_event(info, "worker_starting", 1.0, worker="w1", device="cpu:0")
+    world.write_event(info, "joined", 2.0, worker="w1", generation=1, latency_s=0.36, phases=PHASES)
+    assert strip_lines(world.elastane("joins", "digits").out) == (
+        "WORKER  WHERE  START   TOTAL  MOVED  PHASES\n"
+        "w1      cpu:0         360 ms         spawn 10 ms, import 20 ms, device\n"
+        "                                     30 ms, build 40 ms, warm-up 50 ms,\n"
+        "                                     connect 60 ms, agree 70 ms,\n"
+        "                                     transfer 80 ms\n"
+        "\n"
+        "1 join: median 360 ms, most of it transfer (80 ms)"
     )
 
 
