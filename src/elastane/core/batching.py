@@ -6,6 +6,7 @@ trains them: see `data_order`. The policies are those of EDL (Wu et al., TPDS 20
 Freedman (MLSys 2020, section 2.2). A job with a fixed number of virtual workers has none of them.
 """
 
+import inspect
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -121,6 +122,7 @@ class CappedLocal:
 
     def __post_init__(self) -> None:
         _check_count("CappedLocal", "local", self.local, "the number of samples per worker and step")
+        _check_count("CappedLocal", "max_global", self.max_global, "the most samples of a step")
         if self.max_global < self.local:
             raise ConfigError(
                 f"CappedLocal: max_global is {self.max_global} and local is {self.local}; the most "
@@ -133,6 +135,11 @@ class CappedLocal:
             raise ConfigError(
                 f"CappedLocal: lr_rule={self.lr_rule!r} is unknown; use 'none', 'linear', 'sqrt' or "
                 "a function of (global batch, batch the learning rate was chosen for)"
+            )
+        if callable(self.lr_rule) and not _takes_two(self.lr_rule):
+            raise ConfigError(
+                f"CappedLocal: the lr_rule {_name_of(self.lr_rule)} cannot be called with two numbers; it "
+                "gets the global batch and the batch that the learning rate was chosen for, and returns a factor"
             )
 
     @property
@@ -169,11 +176,20 @@ class CappedLocal:
 
     def describe(self) -> str:
         """Return the policy as it is written in a script; a function by its name."""
-        rule = getattr(self.lr_rule, "__qualname__", type(self.lr_rule).__name__)
-        text = repr(self.lr_rule) if isinstance(self.lr_rule, str) else rule
+        text = repr(self.lr_rule) if isinstance(self.lr_rule, str) else _name_of(self.lr_rule)
         scale = "" if text == "'none'" else f", lr_rule={text}"
         chosen_for = "" if self.lr_batch is None else f", lr_batch={self.lr_batch}"
         return f"CappedLocal(local={self.local}, max_global={self.max_global}{scale}{chosen_for})"
+
+
+def check_policy(given: object) -> None:
+    """Raise ConfigError unless this is a batch policy."""
+    if isinstance(given, type) or not hasattr(given, "global_batch"):
+        what = given.__name__ if isinstance(given, type) else repr(given)
+        raise ConfigError(
+            f"batch={what} is no batch policy; give elastane.FixedGlobal(samples) or "
+            "elastane.CappedLocal(local=..., max_global=...)"
+        )
 
 
 def check_policy_workers(policy: BatchPolicy, workers: int) -> None:
@@ -233,6 +249,20 @@ def check_policy_samples(policy: BatchPolicy, samples: int) -> None:
 def _check_count(policy: str, name: str, value: int, meaning: str) -> None:
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ConfigError(f"{policy}: {name} is {value!r}; it is {meaning}, a whole number of at least 1")
+
+
+def _takes_two(rule: Callable[..., object]) -> bool:
+    try:
+        inspect.signature(rule).bind(1, 1)
+    except TypeError:
+        return False
+    except ValueError:  # some built-in functions do not say what they take
+        return True
+    return True
+
+
+def _name_of(rule: object) -> str:
+    return str(getattr(rule, "__qualname__", type(rule).__name__))
 
 
 def _checked_scale(scale: float, batch: int, chosen_for: int) -> float:

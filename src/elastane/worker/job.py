@@ -10,7 +10,7 @@ from typing import Any, Literal, Self
 import torch
 from torch import Tensor, nn
 
-from elastane.core.batching import BatchPolicy, cut_epochs
+from elastane.core.batching import BatchPolicy, check_policy, cut_epochs
 from elastane.core.data_order import DataOrder, Tail
 from elastane.model.errors import ConfigError, LengthUnknownError
 from elastane.observe.joins import JoinPhase
@@ -370,6 +370,7 @@ def _choose_virtual_workers(
     """Return N; under a batch policy, where N is the number of workers, the most there can be."""
     ordered = context.virtual_workers if context is not None else None
     if batch is not None:
+        check_policy(batch)
         if given is not None or ordered is not None:
             source = f"virtual_workers={given}" if given is not None else f"--virtual-workers {ordered}"
             raise ConfigError(

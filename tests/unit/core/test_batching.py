@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from functools import partial
 from itertools import chain, cycle
 from typing import NamedTuple
 
@@ -9,7 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from elastane.core.batching import BatchPolicy, CappedLocal, FixedGlobal, check_policy_workers, cut_epochs
+from elastane.core.batching import (
+    BatchPolicy,
+    CappedLocal,
+    FixedGlobal,
+    check_policy,
+    check_policy_workers,
+    cut_epochs,
+)
 from elastane.core.data_order import DataOrder, Place, Tail
 from elastane.model.errors import ConfigError
 
@@ -150,6 +158,12 @@ def test_the_learning_rate_follows_the_batch_by_the_rule(rule: object, scales: l
     assert FixedGlobal(16).lr_scale(16, 16) == 1.0
 
 
+def test_a_rule_may_be_anything_that_takes_two_numbers() -> None:
+    rules = [max, lambda batch, chosen_for=1: 1.0, lambda *batches: 2.0, partial(halved)]
+    scales = [CappedLocal(local=8, max_global=64, lr_rule=rule).lr_scale(16, 8) for rule in rules]  # type: ignore[arg-type]
+    assert scales == [16.0, 1.0, 2.0, 1.0]
+
+
 @pytest.mark.parametrize("returned", [0.0, -1.0, math.nan, math.inf, "2", None])
 def test_a_rule_that_returns_no_factor_is_told(returned: object) -> None:
     policy = CappedLocal(local=8, max_global=64, lr_rule=lambda *_: returned)  # type: ignore[arg-type,return-value]
@@ -187,6 +201,14 @@ def test_a_policy_is_described_as_it_is_written(policy: BatchPolicy, text: str) 
             lambda: CappedLocal(local=8, max_global=7),
             r"max_global is 7 and local is 8; .* give max_global of at least 8",
         ),
+        (lambda: CappedLocal(local=8, max_global=16.5), r"max_global is 16\.5; .*whole number"),  # type: ignore[arg-type]
+        (lambda: CappedLocal(local=8, max_global="16"), r"max_global is '16'; .*whole number"),  # type: ignore[arg-type]
+        (
+            lambda: CappedLocal(local=8, max_global=16, lr_rule=lambda batch: 1.0),  # type: ignore[arg-type,misc]
+            r"the lr_rule .*<lambda> cannot be called with two numbers; it gets the global batch and",
+        ),
+        (lambda: check_policy(64), r"batch=64 is no batch policy; give elastane\.FixedGlobal"),
+        (lambda: check_policy(FixedGlobal), r"batch=FixedGlobal is no batch policy"),
         (lambda: CappedLocal(local=8, max_global=9, lr_batch=0), r"lr_batch is 0; it is a global batch"),
         (
             lambda: CappedLocal(local=8, max_global=9, lr_rule="cubic"),  # type: ignore[arg-type]

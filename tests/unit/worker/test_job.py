@@ -156,6 +156,7 @@ class Endless(IterableDataset):
             ConfigError,
             r"batch_size=2, but FixedGlobal\(4\) says how many samples",
         ),
+        (lambda: elastane.Job(batch=64), ConfigError, "batch=64 is no batch policy"),  # type: ignore[arg-type]
         (
             lambda: elastane.Job(batch=elastane.FixedGlobal(13)).loader(DATA),
             ConfigError,

@@ -9,7 +9,9 @@ from changing_session import ChangingSession
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.utils.data import TensorDataset
 
+import elastane
 from elastane.core.batching import BatchPolicy, CappedLocal, FixedGlobal, cut_epochs
 from elastane.core.data_order import DataOrder
 from elastane.model.errors import ConfigError, DeterminismError, ModelMismatchError
@@ -155,6 +157,26 @@ def test_unequal_parts_give_the_gradient_of_one_big_batch(workers: int) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-6)
     losses = [[r.values["loss"] for r in run.session.records] for run in (parted, whole)]
     assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_parts_of_2_2_1_and_1_samples_give_the_mean_of_all_six_exactly() -> None:
+    job = elastane.Job(batch=FixedGlobal(6))
+    session = job._trainer._session = ChangingSession({0: 4})
+    model = nn.Linear(1, 1, bias=False)
+    nn.init.zeros_(model.weight)
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    loader = job.loader(TensorDataset(12.0 * torch.arange(6.0).square().reshape(6, 1)), shuffle=False)
+    job.prepare(model, optimizer)
+    parts = []
+    for _ in job.epochs(1):
+        for (x,) in loader:
+            parts.append(x.flatten().tolist())
+            model(x).mean().backward()
+            optimizer.step()
+            job.log(mean=x.mean())
+    assert parts == [[0.0, 192.0], [12.0, 300.0], [48.0], [108.0]]
+    assert model.weight.item() == -110.0  # and not -102, the mean of the parts' means
+    assert [(record.samples, record.values) for record in session.records] == [(6, {"mean": 110.0})]
 
 
 @pytest.mark.parametrize("workers", [2, 3, 8])
