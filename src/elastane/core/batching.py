@@ -138,8 +138,8 @@ class CappedLocal:
             )
         if callable(self.lr_rule) and not _takes_two(self.lr_rule):
             raise ConfigError(
-                f"CappedLocal: the lr_rule {_name_of(self.lr_rule)} cannot be called with two numbers; it "
-                "gets the global batch and the batch that the learning rate was chosen for, and returns a factor"
+                f"CappedLocal: the lr_rule {_name_of(self.lr_rule)} cannot be called with two numbers; it is "
+                "given the global batch and the one chosen for the learning rate, and returns a factor"
             )
 
     @property

@@ -205,7 +205,7 @@ def test_a_policy_is_described_as_it_is_written(policy: BatchPolicy, text: str) 
         (lambda: CappedLocal(local=8, max_global="16"), r"max_global is '16'; .*whole number"),  # type: ignore[arg-type]
         (
             lambda: CappedLocal(local=8, max_global=16, lr_rule=lambda batch: 1.0),  # type: ignore[arg-type,misc]
-            r"the lr_rule .*<lambda> cannot be called with two numbers; it gets the global batch and",
+            r"the lr_rule .*<lambda> cannot be called with two numbers; it is given the global batch",
         ),
         (lambda: check_policy(64), r"batch=64 is no batch policy; give elastane\.FixedGlobal"),
         (lambda: check_policy(FixedGlobal), r"batch=FixedGlobal is no batch policy"),
