@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import msgspec
@@ -103,6 +104,20 @@ class JobView:
         return workers if self.batch else self.virtual_workers
 
 
+_MANY: Mapping[str, Any] = {
+    "members": MemberRecord,
+    "exits": ExitRecord,
+    "dismissed": Dismissal,
+    "agents": AgentRecord,
+    "rosters": Roster,
+    "slowdowns": Slowdown,
+}
+"""Records of which there is one for each worker or node, by the field of the view that has them."""
+_RECORDS_KEPT = 4096
+"""Decoded records that are kept: of a view that changed in one record all others are known already. As many
+as a job with 1,000 workers has, a few megabytes."""
+
+
 def compute_needed(view: JobView) -> int:
     """Return how many workers the job should have: as many as wanted, at most one per virtual worker."""
     wanted = max(1, view.spec.wanted)
@@ -112,25 +127,27 @@ def compute_needed(view: JobView) -> int:
 def build_view(job: JobId, revision: int, entries: Iterable[tuple[str, bytes]]) -> JobView | None:
     """Decode the (key, value) pairs of a job; None if the job has no spec (it was never created)."""
     prefix_length = len(JobKeys(job).prefix)
-    raw = {key[prefix_length:]: value for key, value in entries}
+    raw: dict[str, bytes] = {}
+    many: dict[str, dict[Any, Any]] = {kind: {} for kind in _MANY}
+    for key, value in entries:
+        kind, _, name = key[prefix_length:].partition("/")
+        if kind in many:
+            many[kind][name] = _decode(value, _MANY[kind])
+        else:
+            raw[key[prefix_length:]] = value
     if "spec" not in raw:
         return None
     proposal = _one(raw, "topology/next", Topology)
     return JobView(
         revision=revision,
-        spec=msgspec.json.decode(raw["spec"], type=Spec),
+        spec=_decode(raw["spec"], Spec),
         status=_one(raw, "status", JobStatus) or JobStatus(phase=JobPhase.STARTING),
         signature=_one(raw, "signature", ModelSignature),
         leader=WorkerId(raw["leader"].decode()) if "leader" in raw else None,
-        members=_many(raw, "members/", MemberRecord),
         current=_one(raw, "topology/current", Topology),
         proposal=proposal,
-        acks=_many(raw, f"acks/{proposal.generation}.{proposal.attempt}/", Ack) if proposal else {},
-        exits=_many(raw, "exits/", ExitRecord),
-        dismissed=_many(raw, "dismissed/", Dismissal),
-        agents=_many(raw, "agents/", AgentRecord),
-        rosters=_many(raw, "rosters/", Roster),
-        slowdowns=_many(raw, "slowdowns/", Slowdown),
+        acks=_acks_of(raw, proposal) if proposal else {},
+        **many,
     )
 
 
@@ -140,12 +157,18 @@ def encode(record: Any) -> bytes:
 
 
 def _one(raw: Mapping[str, bytes], key: str, kind: Any) -> Any:
-    return msgspec.json.decode(raw[key], type=kind) if key in raw else None
+    return _decode(raw[key], kind) if key in raw else None
 
 
-def _many(raw: Mapping[str, bytes], prefix: str, kind: Any) -> dict[Any, Any]:
+def _acks_of(raw: Mapping[str, bytes], proposal: Topology) -> dict[WorkerId, Ack]:
+    prefix = f"acks/{proposal.generation}.{proposal.attempt}/"
     return {
-        key[len(prefix) :]: msgspec.json.decode(value, type=kind)
+        WorkerId(key[len(prefix) :]): _decode(value, Ack)
         for key, value in raw.items()
         if key.startswith(prefix)
     }
+
+
+@lru_cache(maxsize=_RECORDS_KEPT)
+def _decode(value: bytes, kind: Any) -> Any:
+    return msgspec.json.decode(value, type=kind)
