@@ -6,21 +6,24 @@ Real slow workers: tests/process.
 import io
 import subprocess
 import sys
+from collections.abc import Callable
 
 import psutil
 import pytest
 from cli_world import A, B, World
 from rich.console import Console
 
+from elastane.cli import slowing
 from elastane.cli.contention import Contention
 from elastane.cli.parse import parse_slowness
 from elastane.cli.slow_report import describe_order, render_slow_report, summarise_slow_report
-from elastane.cli.slowing import SlowOrder, read_slow, warn
+from elastane.cli.slowing import SlowOrder, SlowSession, read_slow, warn
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import ConfigError
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo, JobKeys, JobPhase, Launch
 from elastane.observe.slowdowns import Pace, Slowed, SlowReport
+from elastane.store.base import DeleteKey, Store
 
 ORDER = SlowOrder(slow={B: 2.0}, processes=0, for_s=60.0)
 FOUND = Slowed(
@@ -189,3 +192,89 @@ def test_busy_processes_end_when_the_one_that_started_them_is_killed() -> None:
     starter.wait(30)
     starter.stdout.close()
     busy.wait(30)
+
+
+# --- a drill from beginning to end, with a clock that only its pauses move -----------------------------
+
+
+class Clock:
+    """Stands in for the module `time`; `at` says what happens in which pause."""
+
+    def __init__(self, at: dict[int, Callable[[], object]]) -> None:
+        self.now_s = 5000.0
+        self.pauses = 0
+        self.at = at
+
+    def time(self) -> float:
+        return self.now_s
+
+    monotonic = time
+
+    def sleep(self, for_s: float) -> None:
+        self.now_s += for_s
+        self.pauses += 1
+        self.at.get(self.pauses, int)()
+
+
+def hold(
+    world: World,
+    info: JobInfo,
+    monkeypatch: pytest.MonkeyPatch,
+    at: dict[int, Callable[[Store], object]],
+    lease_s: float = 600.0,
+) -> tuple[SlowReport, Clock]:
+    with world.store() as store:
+        clock = Clock({pause: (lambda act=act: act(store)) for pause, act in at.items()})
+        monkeypatch.setattr(slowing, "time", clock)
+        launch = Launch(lease_s=lease_s, stragglers="auto")
+        report = SlowSession(store=store, info=info, launch=launch, order=ORDER).run()
+        assert store.range(f"{JobKeys(info.job).prefix}slowdowns/").entries == ()
+        return report, clock
+
+
+def test_the_drill_ends_at_its_time_and_the_job_is_watched_for_a_while(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    orders: list[bytes] = []
+
+    def look(store: Store) -> None:
+        entry = store.get(JobKeys(info.job).slowdown(B))
+        assert entry is not None
+        orders.append(entry.value)
+
+    report, clock = hold(world, info, monkeypatch, {1: look})
+    assert b'"factor":2.0,"for_s":60.0' in orders[0]
+    assert report.trouble == ("bbbb was never slow: it has not seen the order",)
+    assert clock.now_s == pytest.approx(5000.0 + 60.0 + slowing.AFTER_S, abs=1.0)
+
+
+def test_the_drill_ends_some_steps_after_the_slow_worker_has_gone(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    keys = JobKeys(info.job)
+    at: dict[int, Callable[[Store], object]] = {
+        2: lambda store: store.transact(deletes=[DeleteKey(key=keys.member(B))]),
+        9: lambda _store: world.write_metrics(info, slowing.AFTER_STEPS + 41),
+    }
+    _, clock = hold(world, info, monkeypatch, at)
+    # In the pause after it the steps have been seen; then nothing more is trained.
+    assert clock.now_s == pytest.approx(5000.0 + 9 * slowing.LOOK_S + slowing.AFTER_S, abs=0.2)
+
+
+def test_a_drill_that_was_held_up_for_longer_than_its_lease_ends_and_says_so(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def lose(store: Store) -> None:
+        entry = store.get(JobKeys(info.job).slowdown(B))
+        assert entry is not None
+        assert entry.lease is not None
+        store.revoke(entry.lease)  # as it runs out by itself
+
+    report, clock = hold(world, info, monkeypatch, {1: lose}, lease_s=30.0)
+    assert report.trouble[0] == "this command was held up for longer than its lease: the drill ended early"
+    assert clock.now_s == pytest.approx(5000.0 + 10.0 + slowing.AFTER_S, abs=0.2)
+
+
+def test_a_job_that_ends_ends_the_drill(world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, clock = hold(world, info, monkeypatch, {3: lambda _store: world.end(info, JobPhase.FINISHED)})
+    assert clock.pauses == 3

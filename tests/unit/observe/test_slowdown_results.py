@@ -140,6 +140,12 @@ def test_losses_and_gaps_are_trouble_and_what_was_before_is_not() -> None:
     assert report.trouble == ("the loss curve lacks 2 steps", "w1 was lost", "the job failed: no state")
 
 
+def test_the_step_that_was_slow_in_part_only_is_left_out() -> None:
+    partly = [*steps(0, 90.0, 100.0, 1.0), *steps(10, 100.0, 101.0, 1.0), *steps(11, 101.0, 103.0, 2.0)]
+    report = judge_slow_drill(DRILL, partly, [slowed(100.5)])
+    assert report.pace == Pace(before=8.0, slow=4.0)
+
+
 def test_spells_without_steps_have_no_throughput() -> None:
     assert judge_slow_drill(DRILL, [], [slowed()]).pace == Pace()
     no_samples = [MetricsRecord(step=0, epoch=0, at_s=90.0, generation=1, workers=2, step_time_s=0.5)]

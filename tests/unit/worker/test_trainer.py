@@ -32,6 +32,7 @@ class StubSession:
     def __init__(self, refuse: tuple[int, ...] = ()) -> None:
         self.refuse = refuse
         self.tries = 0
+        self.held_s = 0.0
         self.records: list[MetricsRecord] = []
         self.compute: list[list[float]] = []
         self.boundaries: list[int] = []
@@ -47,7 +48,7 @@ class StubSession:
         self.boundaries.append(self._training.state.step)
 
     def hold_back(self, took_s: float) -> float:
-        return 0.0
+        return self.held_s
 
     def begin_commit(self) -> bool:
         self.tries += 1
@@ -273,3 +274,11 @@ def test_own_compute_time_is_told_after_each_commit() -> None:
     train(session, epochs=1)
     assert [len(seconds) for seconds in session.compute] == [1, 1, 1]
     assert all(seconds[0] > 0 for seconds in session.compute)
+
+
+def test_for_what_a_drill_holds_a_worker_back_counts_as_its_computing() -> None:
+    session = StubSession()
+    session.held_s = 100.0  # said, not slept
+    train(session, epochs=1)
+    # N virtual workers, each held back as long; more than the machine may take for the rest.
+    assert all(100.0 < seconds[0] < 200.0 for seconds in session.compute)
