@@ -24,7 +24,7 @@ from elastane.core.staffing import (
 )
 from elastane.core.view import JobView, encode
 from elastane.jobs.ending import write_end
-from elastane.jobs.requests import JobPicture, build_picture
+from elastane.jobs.requests import JobPicture
 from elastane.model.errors import LeaseLostError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import AgentRecord, ExitRecord, Roster, Spec, WorkerPhase
@@ -62,7 +62,7 @@ class Agent:
         self.world.storage.connect(self.process, self.client)
         self.client.seen = self.world.storage.position
         yield from self._request(self._register)
-        picture: JobPicture = yield from self._request(_read)
+        picture: JobPicture = yield from self._request(self._read)
         self._take_over(picture.view)
         while True:
             wake_at_s = yield from self._turn()
@@ -76,6 +76,9 @@ class Agent:
 
     def _request(self, work: Any) -> Generator[Any, Any, Any]:
         return self.world.storage.request(self.client, work, self.process.name)
+
+    def _read(self, store: Store) -> JobPicture:
+        return self.world.storage.read_picture()
 
     def _register(self, store: Store) -> None:
         entry = store.get(KEYS.agent(self.node.node))
@@ -120,7 +123,7 @@ class Agent:
         exited, self._exited = self._exited, []
         for worker, code in exited:
             yield from self._request(lambda store, w=worker, c=code: _post_exit(store, w, c))
-        picture: JobPicture = yield from self._request(_read)
+        picture: JobPicture = yield from self._request(self._read)
         view, now_s = picture.view, self.world.loop.now_s
         for worker, member in view.members.items():
             known = worker in self.node.processes or worker in view.exits
@@ -185,12 +188,6 @@ class Agent:
 
     def _keep(self, process: WorkerProcess) -> None:
         self.node = replace(self.node, processes={**self.node.processes, process.worker: process})
-
-
-def _read(store: Store) -> JobPicture:
-    picture = build_picture(JOB, store.range(KEYS.prefix))
-    assert picture is not None
-    return picture
 
 
 def _put(store: Store, key: str, record: Any) -> None:

@@ -133,15 +133,31 @@ class _Task:
         self._process.loop.call_after(delay_s, lambda: self._resume(turn), self._process)
 
 
+class LoopClock:
+    """Be the clock of a store in virtual time."""
+
+    origin_id = "loop"
+
+    def __init__(self, loop: "Loop") -> None:
+        self._loop = loop
+
+    def now_s(self) -> float:
+        """Return the time of the present event."""
+        return self._loop.now_s
+
+    def sleep(self, duration_s: float) -> None:
+        """Never be called: nothing waits here but activities."""
+        raise AssertionError(duration_s)
+
+
 class Loop:
     """Run events in the order of their times."""
 
-    def __init__(self, rng: Random, advance: Callable[[float], None]) -> None:
-        """Begin at zero; `advance` is told the time before each event."""
+    def __init__(self, rng: Random) -> None:
+        """Begin at zero."""
         self.rng = rng
         self.now_s = 0.0
         self.events = 0
-        self._advance = advance
         self._queue: list[tuple[float, int, Process | None, Callable[[], None]]] = []
         self._count = 0
 
@@ -162,6 +178,5 @@ class Loop:
                     process.hold(call)
                     continue
             self.now_s = at_s
-            self._advance(at_s)
             self.events += 1
             call()

@@ -12,13 +12,13 @@ from random import Random
 from typing import Any, TypeVar
 
 from elastane.core.view import JobView, build_view
+from elastane.jobs.requests import JobPicture, read_picture
 from elastane.model.errors import StoreError, StoreUnreachableError
 from elastane.model.ids import JobId
 from elastane.model.records import JobKeys
-from elastane.store.clock import ManualClock
 from elastane.store.memory import MemoryStore, MemoryWorld
 
-from .loop import Loop, Process
+from .loop import Loop, LoopClock, Process
 
 T = TypeVar("T")
 
@@ -46,12 +46,12 @@ class Client:
 class Storage:
     """Be one store, its clients, and all its past states."""
 
-    def __init__(self, loop: Loop, clock: ManualClock, rng: Random, watch: Callable[[str], None]) -> None:
+    def __init__(self, loop: Loop, rng: Random, watch: Callable[[str], None]) -> None:
         """Begin empty; `watch` is called with the author after every change."""
         self._loop = loop
         self._rng = rng
         self._watch = watch
-        self.memory = MemoryWorld(clock)
+        self.memory = MemoryWorld(LoopClock(loop))
         self.store = MemoryStore(self.memory)
         self.down_until_s = 0.0
         self.delay_s = 0.002
@@ -59,6 +59,7 @@ class Storage:
         self._revisions: list[tuple[int, float, dict[str, bytes]]] = []
         self._views: dict[int, JobView | None] = {}
         self._known = 0
+        self._picture: tuple[int, JobPicture] | None = None
 
     def connect(self, process: Process, client: Client) -> None:
         """Let a process hear of changes."""
@@ -140,6 +141,13 @@ class Storage:
                 del self._clients[name]
                 continue
             self._loop.call_after(client.lag_s + self._rng.random() * 0.004, client.wake, process)
+
+    def read_picture(self) -> JobPicture:
+        """Return the job as `jobs.requests.read_picture` does; read anew only where something has changed."""
+        if self._picture is None or self._picture[0] != self.memory.revision:
+            picture = read_picture(self.store, JOB)
+            self._picture = self.memory.revision, picture
+        return self._picture[1]
 
     @property
     def position(self) -> int:

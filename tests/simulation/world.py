@@ -14,7 +14,6 @@ from elastane.core.view import JobView, encode
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import JobPhase, JobStatus, Recovery, Spec
 from elastane.store.base import DeleteKey, DeletePrefix, Put, Store
-from elastane.store.clock import ManualClock
 
 from .agent import Agent
 from .checker import Checker, ViolationError
@@ -72,9 +71,8 @@ class World:
         self.seed = seed
         self.rules = rules or Rules()
         self.rng = Random(seed)
-        clock = ManualClock()
-        self.loop = Loop(self.rng, lambda at_s: clock.advance(at_s - clock.now_s()))
-        self.storage = Storage(self.loop, clock, self.rng, self._records_changed)
+        self.loop = Loop(self.rng)
+        self.storage = Storage(self.loop, self.rng, self._records_changed)
         self.fabric = Fabric(self.loop, self.rng)
         self.toy = Toy()
         self.checker = Checker(self)
