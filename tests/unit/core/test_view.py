@@ -49,6 +49,19 @@ def test_all_records_are_read_and_only_the_present_proposals_acknowledgements() 
     assert expected.virtual_workers == 4
 
 
+def test_a_record_that_did_not_change_is_the_same_object_in_the_next_view() -> None:
+    spec = (KEYS.spec, encode(Spec(wanted=2)))
+    before = build_view(JOB, 3, [spec, (KEYS.member(A), encode(record("a")))])
+    after = build_view(
+        JOB, 4, [spec, (KEYS.member(A), encode(record("a"))), (KEYS.member(B), encode(record("b")))]
+    )
+    assert before is not None
+    assert after is not None
+    assert after.members[A] is before.members[A]
+    assert after.spec is before.spec
+    assert set(before.members) == {A}
+
+
 def test_a_worker_lives_while_its_record_stands_and_nobody_says_otherwise() -> None:
     assert view(record("a")).alive(A)
     assert not view().alive(A)

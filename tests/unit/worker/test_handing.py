@@ -21,7 +21,8 @@ from elastane.worker.handing import Handing
 from elastane.worker.scouts import MOST_SCOUTS, Scouts
 from elastane.worker.session import Training
 from elastane.worker.shards import ShardedData
-from elastane.worker.state import copy_state
+from elastane.worker.signature import compute_signature
+from elastane.worker.state import JobState, copy_state
 
 LENGTHS = [5, 0, 19, 3, 7, 1, 26, 2, 11]
 TOTAL = sum(LENGTHS)
@@ -282,6 +283,9 @@ def test_a_worker_with_other_shards_is_refused_with_and_without_lengths() -> Non
     assert handing("a/x b").text == handing("other/x b").text
     assert handing("x b").text != handing("x c").text
     assert handing("x b", [1, 2]).text != handing("x b", [2, 1]).text
+    state = JobState(device=torch.device("cpu"), models=[nn.Linear(1, 1)])
+    state.register("elastane.shards", handing("x b"))
+    assert ("registered/elastane.shards", handing("x b").text) in compute_signature(state, 2).entries
     with pytest.raises(ModelMismatchError, match=r"this worker sees 2 shards .*, the job trains on 1 shards"):
         handing("x b").load_state_dict(handing("x").state_dict())
 
