@@ -127,7 +127,7 @@ def profile(
         out.remark("interrupted; nothing was written")
         return Exit.INTERRUPTED
     trouble = measurement.explain()
-    if measurement.traceback:
+    if trouble and measurement.traceback:
         out.remark(
             f"first error, in worker {measurement.failed_worker}:\n{measurement.traceback.rstrip()}", ""
         )

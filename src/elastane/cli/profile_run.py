@@ -9,6 +9,7 @@ import threading
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 from elastane.agent.serve import Order
 from elastane.cli.home import Home
@@ -56,10 +57,11 @@ class Measurement:
     """Hold what was found out.
 
     Attributes:
+        plan: what was to be found out.
         allocations: sizes that were measured completely, in order.
         signature: of the script's model; None if it never came so far.
         outcome: how the job ended.
-        needed_steps: that the job would have needed for all sizes, about.
+        step_time_s: median over all its steps; 0 if there was none.
         interrupted: a signal ended it.
     """
 
@@ -67,6 +69,7 @@ class Measurement:
     allocations: tuple[Allocation, ...]
     signature: ModelSignature | None
     outcome: Outcome
+    step_time_s: float
     interrupted: bool
 
     @property
@@ -109,8 +112,9 @@ class Measurement:
         measured = f"{done} of {format_count(wanted, 'number')} of workers had been measured"
         if self.failed:
             return f"{self.outcome.message or 'the job failed'} ({measured})"
-        slowest_s = max((p.step_time_s for p in compute_points(self.allocations)), default=0.0)
-        needed = compute_needed_steps(self.plan, slowest_s)
+        # What is known of some sizes need not hold for the others: the rest takes so many steps at least.
+        rest = compute_needed_steps(self.plan, self.step_time_s, done)
+        needed = max(compute_needed_steps(self.plan, self.step_time_s), self.outcome.step + rest)
         return (
             f"the script ended after {format_count(self.outcome.step, 'step')}, when {measured}; "
             f"some {needed} steps are needed: let it train longer, or take fewer --steps or --allocations"
@@ -153,6 +157,7 @@ def measure_script(folder: Path, finding: Finding, out: Output) -> Measurement:
             allocations=reader.complete_allocations(),
             signature=_read_signature(store, info),
             outcome=outcome,
+            step_time_s=reader.step_time_s,
             interrupted=reader.interrupted and not reader.told_all,
         )
 
@@ -208,6 +213,11 @@ class Reader(threading.Thread):
     def complete_allocations(self) -> tuple[Allocation, ...]:
         """Return the sizes that were measured completely."""
         return tuple(a for a in find_allocations(self._events, self._metrics) if a.complete)
+
+    @property
+    def step_time_s(self) -> float:
+        """Return the median time of a step, whatever the size; 0 if there was none."""
+        return median(record.step_time_s for record in self._metrics) if self._metrics else 0.0
 
     @property
     def _is_complete(self) -> bool:

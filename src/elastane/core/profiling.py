@@ -80,17 +80,18 @@ def find_next(plan: ProfilePlan, workers: int) -> int | None:
     return max((size for size in plan.allocations if size < workers), default=None)
 
 
-def compute_needed_steps(plan: ProfilePlan, step_time_s: float) -> int:
+def compute_needed_steps(plan: ProfilePlan, step_time_s: float, measured: int = 0) -> int:
     """Return about how many steps a job must have so that all sizes can be measured.
 
     Args:
         plan: the sizes.
-        step_time_s: of the slowest size, as far as is known; 0 if it is not.
+        step_time_s: of most steps; 0 if it is not known.
+        measured: sizes that have been measured already.
     """
     # Between two sizes the old one trains on until the switch: T_a, and some steps to agree.
     allowance_s = LeaderSettings().allowance_s
     switch = 1 + (ceil(2 * allowance_s / step_time_s) if step_time_s > 0 else 0)
-    sizes = len(plan.allocations)
+    sizes = len(plan.allocations) - measured
     return sizes * (plan.skipped_steps + plan.steps) + (sizes - 1) * switch
 
 

@@ -99,6 +99,7 @@ WHOLE = Measurement(
     allocations=(allocation(2, 3, 0.05), allocation(1, 13, 0.08)),
     signature=SIGNATURE,
     outcome=ended(JobPhase.STOPPED),
+    step_time_s=0.1,
     interrupted=False,
 )
 
@@ -232,14 +233,14 @@ def test_points_taken_with_other_threads_are_not_added(script: Path) -> None:
         (
             {"allocations": WHOLE.allocations[:1], "outcome": ended(JobPhase.FINISHED)},
             Exit.FAILED,
-            "the script ended after 40 steps, when 1 of 2 numbers of workers had been measured; some 21 "
+            "the script ended after 40 steps, when 1 of 2 numbers of workers had been measured; some 48 "
             "steps are needed: let it train longer, or take fewer --steps or --allocations; --partial writes "
             "what was measured",
         ),
         (
             {"allocations": (), "outcome": ended(JobPhase.FINISHED)},
             Exit.FAILED,
-            "the script ended after 40 steps, when 0 of 2 numbers of workers had been measured; some 17 "
+            "the script ended after 40 steps, when 0 of 2 numbers of workers had been measured; some 59 "
             "steps are needed: let it train longer, or take fewer --steps or --allocations",
         ),
         (

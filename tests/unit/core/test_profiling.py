@@ -90,6 +90,7 @@ def test_a_job_needs_steps_for_all_sizes_and_for_the_switches_between_them() -> 
     plan = ProfilePlan(allocations=(2, 1), steps=10, skipped_steps=3)
     assert compute_needed_steps(plan, 0.0) == 2 * 13 + 1
     assert compute_needed_steps(plan, 0.05) == 2 * 13 + 1 + 4
+    assert compute_needed_steps(plan, 0.05, 1) == 13
 
 
 def feed(meter: AllocationMeter, generation: int, workers: int, steps: range) -> list[MeasuredSteps]:
