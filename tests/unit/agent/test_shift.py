@@ -9,7 +9,7 @@ from elastane.agent.launcher import Exited, PoolReported, Started, StartFailed
 from elastane.core.view import encode
 from elastane.model.errors import StoreBusyError, StoreUnreachableError
 from elastane.model.ids import DeviceId, NodeId
-from elastane.model.records import ExitRecord, JobKeys, JobPhase, JobStatus, Post, Roster, Spec
+from elastane.model.records import Dismissal, ExitRecord, JobKeys, JobPhase, JobStatus, Post, Roster, Spec
 from elastane.observe.events import read_events
 from elastane.store.base import Put
 from elastane.worker.context import WorkerContext
@@ -145,3 +145,15 @@ def test_a_log_that_cannot_be_written_stops_nothing(desk: Desk, caplog: pytest.L
     desk.look()
     assert [context.worker for context in desk.launcher.started] == ["w1"]
     assert "event worker_starting" in caplog.text
+
+
+def test_the_device_of_a_worker_that_nobody_could_reach_rests(desk: Desk) -> None:
+    desk.look()
+    desk.launcher.notices = [Started(worker=W1, pid=1, warm=True)]
+    order = Dismissal(reason="could not be connected to the others", unreachable=True)
+    desk.store.transact(puts=[Put(key=JobKeys(JOB).dismissal(W1), value=encode(order))])
+    desk.look()
+    desk.launcher.notices = [Exited(worker=W1, code=0)]
+    desk.look()
+    assert desk.bulletin.read().view.dismissed == {}
+    assert [past.failures for past in desk.shift.node.history.values()] == [1]

@@ -29,6 +29,7 @@ from elastane.core.staffing import (
     Start,
     WorkerProcess,
     observe_exit,
+    observe_processes,
     observe_progress,
     plan_staffing,
 )
@@ -261,11 +262,11 @@ def test_what_counts_as_a_failure_and_of_which_kind(
 @pytest.mark.parametrize("code", [0, 75])
 def test_a_worker_that_the_others_could_not_reach_counts_against_its_machine(code: int) -> None:
     order = Dismissal(reason="could not be connected to the others", unreachable=True)
-    seen = view(dismissed={WorkerId("w1"): order})
-    ended = process("w1", READY, dismissed_at_s=1.0)
-    after, failure = observe_exit(seen, node(ended), WorkerId("w1"), code, 2.0, SETTINGS)
+    told = observe_processes(view(dismissed={WorkerId("w1"): order}), node(process("w1", READY)), 1.0)
+    # Its order is gone from the store with the notice of its end.
+    after, failure = observe_exit(view(), told, WorkerId("w1"), code, 2.0, SETTINGS)
     assert failure is FailureKind.MACHINE
-    assert after.history[ended.device].failures == 1
+    assert after.history[DeviceId("cpu:0")].failures == 1
 
 
 def test_an_exit_record_takes_a_member_out_of_the_count() -> None:

@@ -112,7 +112,8 @@ def _observe(view: JobView, process: WorkerProcess, now_s: float, *, is_frozen: 
     elif lost_at_s is None:
         lost_at_s = now_s
     dismissed_at_s = process.dismissed_at_s
-    if dismissed_at_s is None and process.worker in view.dismissed:
+    order = view.dismissed.get(process.worker)
+    if dismissed_at_s is None and order is not None:
         dismissed_at_s = now_s
     frozen_at_s = (now_s if process.frozen_at_s is None else process.frozen_at_s) if is_frozen else None
     return replace(
@@ -121,13 +122,13 @@ def _observe(view: JobView, process: WorkerProcess, now_s: float, *, is_frozen: 
         lost_at_s=lost_at_s,
         frozen_at_s=frozen_at_s,
         dismissed_at_s=dismissed_at_s,
+        unreachable=process.unreachable or (order is not None and order.unreachable),
     )
 
 
 def _classify(view: JobView, process: WorkerProcess, code: int | None) -> FailureKind | None:
     """Return what kind of failure it is that a process has ended; None if it was right to end."""
-    order = view.dismissed.get(process.worker)
-    if order is not None and order.unreachable and not view.status.phase.ended:
+    if process.unreachable and not view.status.phase.ended:
         # Else a machine that others cannot reach would start one worker after the other for nothing.
         return FailureKind.MACHINE
     sent_away = (process.terminated_at_s, process.dismissed_at_s) != (None, None)

@@ -91,6 +91,8 @@ class WorkerProcess:
     """Since when a signal has stopped it (SIGSTOP); None while it can run."""
     dismissed_at_s: float | None = None
     """Since when the leader has dismissed it."""
+    unreachable: bool = False
+    """It was dismissed because the others could not reach it."""
     terminated_at_s: float | None = None
     """When it was sent SIGTERM."""
 
