@@ -113,7 +113,6 @@ class Agent:
         try:
             self._insist(lambda: self._take_place(store, presence), shift)
             shift.log("agent_started", node=place.node, devices=list(place.devices), pid=os.getpid())
-            self._insist(lambda: self._return(store), shift)
             shift.take_over(self._insist(bulletin.read, shift))
             return self._loop(shift, store, presence)
         finally:
@@ -179,7 +178,7 @@ class Agent:
         try:
             request_return(store, self._place.job, self._place.node)
         except JobStateError as error:
-            _log.info("the job had ended already: %s", error)
+            _log.info("this node's devices are not offered at this look: %s", error)
 
     def _loop(self, shift: Shift, store: Store, presence: Presence) -> JobStatus:
         trouble_since_s: float | None = None
@@ -207,12 +206,16 @@ class Agent:
 
     def _turn(self, shift: Shift, store: Store) -> tuple[float, JobStatus | None]:
         """Look once and act; return when to look again, and how the job stands if this agent is done."""
+        if self._stop_requests > 1:
+            self._farewell.cut_short(shift)
         shift.take_notices()
         picture = shift.bulletin.read()
         self._stop_if_alone(shift)
         if self._stop_requests:
             self._farewell.pursue(shift, store, picture.view, self._stop_requests)
             picture = shift.bulletin.read()
+        elif self._place.node in picture.view.spec.vacating:
+            self._return(store)
         wake_at_s = shift.staff(picture)
         status = picture.view.status
         if status.phase.ended and not shift.node.processes:

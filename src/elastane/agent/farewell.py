@@ -15,6 +15,7 @@ from elastane.core.staffing.departure import find_waiting
 from elastane.core.view import JobView
 from elastane.jobs.requests import request_stop, request_vacate
 from elastane.model.errors import JobStateError
+from elastane.model.records import Leave
 from elastane.store.base import Store
 
 _log = logging.getLogger(__name__)
@@ -25,6 +26,9 @@ class Farewell(Protocol):
 
     deadline_s: float | None
     """When the grace time is over, by the monotonic clock; None before the first request."""
+
+    def cut_short(self, shift: Shift) -> None:
+        """End all workers here, as asked twice; needs no store."""
 
     def pursue(self, shift: Shift, store: Store, view: JobView, requests: int) -> None:
         """Do what is to be done now, after so many requests (at least 1)."""
@@ -42,6 +46,10 @@ class JobStop:
         self._place = place
         self._grace_s = settings.stop_grace_s
         self._told_of_saving = False
+
+    def cut_short(self, shift: Shift) -> None:
+        """End all workers here; `pursue` tells the others."""
+        shift.kill_all("stopped at once, as asked twice")
 
     def pursue(self, shift: Shift, store: Store, view: JobView, requests: int) -> None:
         """Ask the workers to stop together; end them if asked twice or if that takes too long."""
@@ -78,31 +86,33 @@ class NodeLeave:
         self.deadline_s: float | None = None
         self._place = place
         self._grace_s = settings.stop_grace_s
-        self._cut_short = False
+        self._told = False
+
+    def cut_short(self, shift: Shift) -> None:
+        """End all workers here: the others repeat the step in flight."""
+        shift.kill_all("asked twice to leave; the others repeat the step in flight")
 
     def pursue(self, shift: Shift, store: Store, view: JobView, requests: int) -> None:
         """Ask for successors of the workers here; after the grace time all go without them."""
-        now_s = time.monotonic()
-        begins = self.deadline_s is None
+        del requests
+        node, now_s = self._place.node, time.monotonic()
         if self.deadline_s is None:
             self.deadline_s = now_s + self._grace_s
         late = now_s >= self.deadline_s
+        waiting = find_waiting(view, node)
         try:
-            change = request_vacate(store, self._place.job, self._place.node, patient=not late)
+            change = request_vacate(store, self._place.job, node, patient=not late)
         except JobStateError as error:
-            _log.info("the job had ended already: %s", error)
+            _log.info("nothing asked for at this look: %s", error)
             return
-        if begins:
+        if not self._told:
+            self._told = True
             leaving = {w: how.value for w, how in change.after.leaving.items() if w in shift.node.processes}
-            shift.log("node_leaves", node=self._place.node, workers=leaving, grace_s=self._grace_s)
-        if requests > 1 and not self._cut_short:
-            self._cut_short = True
-            shift.kill_all("asked twice to leave; the others repeat the step in flight")
-        elif late and (waiting := find_waiting(view, self._place.node)):
+            shift.log("node_leaves", node=node, workers=leaving, grace_s=self._grace_s)
+        elif late and waiting:
+            now = dict.fromkeys(waiting, Leave.NOW.value)
             reason = f"no successor was ready within {self._grace_s:g} s"
-            shift.log(
-                "node_leaves", node=self._place.node, workers=dict.fromkeys(waiting, "now"), reason=reason
-            )
+            shift.log("node_leaves", node=node, workers=now, reason=reason)
 
     def is_done(self, shift: Shift, view: JobView) -> bool:
         """Tell whether the last worker here is gone."""

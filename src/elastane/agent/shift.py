@@ -69,6 +69,7 @@ class Shift:
         self._progress = 0
         self._waiting = ""
         self._ended_at_once = False
+        self._killed: set[WorkerId] = set()
         self._verdict: JobStatus | None = None
         """How this agent would end the job, while it is not known whether that was written."""
 
@@ -128,8 +129,9 @@ class Shift:
         self._ended_at_once = True
 
     def kill_all(self, why: str) -> None:
-        """Kill all workers here."""
-        for worker in self.node.processes:
+        """Kill all workers here, each of them once."""
+        for worker in self.node.processes.keys() - self._killed:
+            self._killed.add(worker)
             self.log("worker_ending", worker=worker, reason=why, force=Force.KILL.value)
             self._launcher.kill(worker)
 

@@ -5,11 +5,12 @@ between, else begin again. Nothing happens here beyond that: the leader and the 
 wishes and close the difference. Knows no processes and no clock.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import msgspec
 
+from elastane.core.staffing import find_serving
 from elastane.core.staffing.departure import plan_departure
 from elastane.core.view import JobView, build_view, encode
 from elastane.model.errors import ConfigError, JobNotFoundError, JobStateError
@@ -280,7 +281,11 @@ def check_worker(view: JobView, worker: WorkerId) -> None:
 def find_free_devices(picture: JobPicture) -> tuple[DeviceId, ...]:
     """Return the devices, as "NODE/DEVICE", of the job's agents on which no worker of the job is."""
     used = _devices_in_use(picture.view)
-    known = [DeviceId(f"{node}/{d}") for node, agent in sorted(_serving(picture)) for d in agent.devices]
+    known = [
+        DeviceId(f"{node}/{d}")
+        for node, agent in sorted(find_serving(picture.view).items())
+        for d in agent.devices
+    ]
     return tuple(device for device in known if device not in used)
 
 
@@ -288,7 +293,7 @@ def resolve_target(picture: JobPicture, text: str) -> DeviceId:
     """Return "NODE/DEVICE" for a device named by a person; raise ConfigError unless it exists and is free."""
     known = {
         DeviceId(f"{node}/{device}"): (node, device)
-        for node, agent in sorted(_serving(picture))
+        for node, agent in sorted(find_serving(picture.view).items())
         for device in agent.devices
     }
     matches = [
@@ -321,12 +326,6 @@ def _end_if_abandoned(store: Store, job: JobId) -> None:
         store.transact(
             compares=[ModRevisionIs(key=key, revision=revision)], puts=[Put(key=key, value=encode(status))]
         )
-
-
-def _serving(picture: JobPicture) -> Iterable[tuple[NodeId, AgentRecord]]:
-    """Return the nodes that serve the job and are to stay."""
-    vacating = picture.view.spec.vacating
-    return ((node, agent) for node, agent in picture.agents.items() if node not in vacating)
 
 
 def _devices_in_use(view: JobView) -> dict[DeviceId, WorkerId]:

@@ -9,6 +9,7 @@ from agent_desk import JOB, NODE, W1, Desk
 from elastane.agent import farewell
 from elastane.agent.farewell import Farewell, JobStop, NodeLeave
 from elastane.core.view import encode
+from elastane.model.errors import StoreBusyError
 from elastane.model.ids import DeviceId, NodeId, WorkerId
 from elastane.model.records import (
     AgentRecord,
@@ -104,9 +105,21 @@ def test_asked_twice_its_workers_are_ended_once_and_the_job_is_left_alone(desk: 
     train(desk, devices_elsewhere=1)
     way = NodeLeave(desk.place, desk.settings)
     for _ in range(3):
+        way.cut_short(desk.shift)
         pursue(desk, way, requests=2)
     assert desk.launcher.ended == [("w1", signal.SIGKILL)]
     assert desk.bulletin.read().view.status == JobStatus(phase=JobPhase.STARTING)
+
+
+def test_what_the_store_refuses_is_asked_for_and_told_at_the_next_look(desk: Desk, clock: Clock) -> None:
+    train(desk, devices_elsewhere=1)
+    way = NodeLeave(desk.place, desk.settings)
+    desk.store.refusals = 1
+    with pytest.raises(StoreBusyError):
+        pursue(desk, way)
+    assert told(desk) == []
+    assert pursue(desk, way).leaving == {W1: Leave.SWAP}
+    assert told(desk) == [{"node": "n", "workers": {"w1": "swap"}, "grace_s": 30.0}]
 
 
 def test_an_agent_has_left_when_its_last_process_is_gone(desk: Desk, clock: Clock) -> None:

@@ -75,6 +75,12 @@ def test_a_worker_that_is_on_its_way_elsewhere_is_a_successor_too() -> None:
     assert plan_departure(replace(view, rosters={B: coming}), A) == {"w1": Leave.SWAP}
 
 
+def test_a_device_that_rests_after_failures_will_do_for_a_successor() -> None:
+    resting = Roster(node=B, resting=(DeviceId("cpu:0"),))
+    view = replace(job({"a": 1, "b": 1}, {"w1": "a"}), rosters={B: resting})
+    assert plan_departure(view, A) == {"w1": Leave.SWAP}
+
+
 def test_a_worker_that_does_not_train_yet_just_goes() -> None:
     view = job({"a": 2, "b": 2}, {"w1": "b"})
     coming = Roster(node=A, posts={WorkerId("w2"): Post(device=DeviceId("cpu:0"))})

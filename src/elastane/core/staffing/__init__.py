@@ -21,7 +21,7 @@ from elastane.core.staffing.nouns import (
 )
 from elastane.core.staffing.plan import plan_staffing
 from elastane.core.staffing.roster import make_roster
-from elastane.core.staffing.vacancies import Seat, Vacancies, find_present, plan_vacancies
+from elastane.core.staffing.vacancies import Seat, Vacancies, find_present, find_serving, plan_vacancies
 
 __all__ = [
     "DeviceHistory",
@@ -37,6 +37,7 @@ __all__ = [
     "Vacancies",
     "WorkerProcess",
     "find_present",
+    "find_serving",
     "is_saving",
     "make_roster",
     "observe_exit",

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from elastane.core.staffing.history import find_resting
 from elastane.core.staffing.nouns import NodeState, StaffingSettings, Start
-from elastane.core.staffing.vacancies import Vacancies, find_present
+from elastane.core.staffing.vacancies import Vacancies, find_present, find_serving
 from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import DeviceId
 from elastane.model.records import Leave, WorkerPhase
@@ -81,7 +81,7 @@ def _is_complete(view: JobView) -> bool:
 
 
 def _explain_waiting(view: JobView, unfilled: int) -> str:
-    serving = {node: agent for node, agent in view.agents.items() if node not in view.spec.vacating}
+    serving = find_serving(view)
     here, names = len(serving), ", ".join(sorted(serving))
     who = "1 worker waits" if unfilled == 1 else f"{unfilled} workers wait"
     if view.current is None and here < view.spec.nodes:
@@ -89,6 +89,8 @@ def _explain_waiting(view: JobView, unfilled: int) -> str:
             f"{who} for more nodes: {here} of {view.spec.nodes} are here ({names}); "
             "start the others with `elastane agent`"
         )
+    if not serving:
+        return f"{who} for a node: all that are here leave"
     if any(roster.resting for node, roster in view.rosters.items() if node in view.agents):
         return f"{who} for devices that rest after failures"
     devices = sum(len(agent.devices) for agent in serving.values())

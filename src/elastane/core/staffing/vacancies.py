@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from elastane.core.view import JobView, compute_needed
 from elastane.model.ids import DeviceId, NodeId, WorkerId
-from elastane.model.records import Roster
+from elastane.model.records import AgentRecord, Roster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,15 +83,22 @@ def plan_vacancies(view: JobView, gone: Collection[WorkerId] = ()) -> Vacancies:
     sites = _survey(view, Counter(seat.node for seat in staying.values()))
     seats = _take_wished(view, sites, missing)
     seats += _fill(sites, missing - len(seats), quota=-(-needed // view.spec.nodes))
-    if view.current is not None or len(view.agents) >= view.spec.nodes:
+    if view.current is not None or len(find_serving(view)) >= view.spec.nodes:
         # Not all nodes have room for their share, or some are gone: what matters is that the job goes on.
         seats += _fill(sites, missing - len(seats), quota=needed)
     return Vacancies(seats=tuple(seats), unfilled=missing - len(seats))
 
 
+def find_serving(view: JobView) -> dict[NodeId, AgentRecord]:
+    """Return the nodes that serve the job and are to stay."""
+    return {node: agent for node, agent in view.agents.items() if node not in view.spec.vacating}
+
+
 def count_free(view: JobView, *, without: NodeId) -> int:
-    """Return on how many devices of all other nodes a worker could be started now."""
-    return sum(len(site.free) for site in _survey(view, {}) if site.node != without)
+    """Return on how many devices of all other nodes no process is; some may have to rest for a while yet."""
+    used = find_used(view)
+    seats = (Seat(node=node, device=d) for node, agent in find_serving(view).items() for d in agent.devices)
+    return sum(seat.node != without and seat not in used for seat in seats)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -105,9 +112,7 @@ def _survey(view: JobView, workers: Mapping[NodeId, int]) -> list[_Site]:
     """Return the nodes in the order in which they are filled."""
     used = find_used(view)
     sites = []
-    for node, agent in view.agents.items():
-        if node in view.spec.vacating:
-            continue
+    for node, agent in find_serving(view).items():
         roster = view.rosters.get(node) or Roster(node=node)
         shut = {seat.device for seat in used if seat.node == node} | set(roster.resting)
         failed = {device: past.in_a_row for device, past in roster.failures.items()}
