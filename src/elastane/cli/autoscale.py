@@ -13,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from elastane.cli.exits import Exit
+from elastane.cli.folder import check_folder, describe_places, tell_others
 from elastane.cli.groups import with_groups
 from elastane.cli.options import Desk, JobArgument
 from elastane.cli.wording import format_clock, format_duration
@@ -45,12 +46,13 @@ def autoscale_job(
         info = find_job(store, job)
         text = read_launch(store, info.job).autoscale
         view = read_picture(store, info.job).view
+    folder = check_folder(info, desk.resolve(), view.agents, "decisions of the autoscaler")
     if not text:
         raise JobStateError(
             f"job {info.job} runs without an autoscaler: people choose its number of workers "
             "(`elastane scale`); begin one with `elastane run --autoscale max=8`"
         )
-    story = tell_autoscale(list(read_events(Path(info.directory))), parse_autoscale(text), count_parts(view))
+    story = tell_autoscale(list(read_events(folder)), parse_autoscale(text), count_parts(view))
     currency = find_currency(text)
     if plot is not None and story.rows:
         # Loaded here and not above: a table needs no matplotlib.
@@ -59,6 +61,7 @@ def autoscale_job(
         save_picture(story, f"{info.name}: --autoscale {text}", currency, plot)
         out.remark(f"drawn in {plot}")
     out.show(summarise(info.job, text, story), render_story(story, currency))
+    tell_others(out, describe_places(info, view.agents, beside=folder), folder)
     return Exit.DONE
 
 

@@ -8,7 +8,7 @@ job are here nothing is changed. Decides nothing.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import msgspec
@@ -100,6 +100,11 @@ class DrillWatch:
         main = find_main(view)
         node = self._node_of.get(main) if main is not None else None
         return node if node is not None and self._keeps_own_files(view, node) else ""
+
+    def find_unseen(self, view: JobView, workers: Iterable[WorkerId]) -> frozenset[WorkerId]:
+        """Return those of these members whose events are written out of sight of this machine."""
+        nodes = {worker: view.members[worker].node for worker in workers if worker in view.members}
+        return frozenset(w for w, node in nodes.items() if self._keeps_own_files(view, node))
 
     def has_other_folders(self, view: JobView) -> bool:
         """Tell whether nodes keep files of their own, so that the loss curve may go on out of sight."""

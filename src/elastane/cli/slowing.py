@@ -86,6 +86,7 @@ class SlowSession:
             processes=self.order.processes,
             begun_s=begun_s,
             ended_s=ended_s,
+            unseen=frozenset(map(str, self.watch.find_unseen(view, self.order.slow))),
             findable=self.launch.stragglers != OFF and bool(find_unharmed(view, self.order.slow)),
         )
         report = judge_slow_drill(drill, self.watch.read_curve(), self.watch.events)

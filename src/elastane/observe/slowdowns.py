@@ -33,6 +33,8 @@ class SlowDrill:
         factors: how many times as long each of these workers computes.
         processes: busy processes beside the job.
         begun_s, ended_s: from when until when.
+        unseen: of them, those whose events are written where nobody sees them: they are taken to be slow from
+            the beginning on.
         findable: somebody looks after slow workers, and there is one of full speed to compare them with.
     """
 
@@ -41,6 +43,7 @@ class SlowDrill:
     processes: int = 0
     begun_s: float
     ended_s: float
+    unseen: frozenset[str] = frozenset()
     findable: bool = True
 
 
@@ -162,6 +165,8 @@ def _judge_worker(
 
 def _find_begin(worker: str, drill: SlowDrill, during: Sequence[Event]) -> float | None:
     """Return when the worker began to obey; None if it never did."""
+    if worker in drill.unseen:
+        return drill.begun_s
     return next(
         (
             e.at_s

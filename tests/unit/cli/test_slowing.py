@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 
+import msgspec
 import psutil
 import pytest
 from cli_world import A, B, World
@@ -20,8 +21,8 @@ from elastane.cli.slow_report import describe_order, render_slow_report, summari
 from elastane.cli.slowing import SlowOrder, SlowSession, read_slow, warn
 from elastane.jobs.requests import read_picture
 from elastane.model.errors import ConfigError
-from elastane.model.ids import WorkerId
-from elastane.model.records import JobInfo, JobKeys, JobPhase, Launch
+from elastane.model.ids import NodeId, WorkerId
+from elastane.model.records import AgentRecord, JobInfo, JobKeys, JobPhase, Launch
 from elastane.observe.slowdowns import Pace, Slowed, SlowReport
 from elastane.store.base import DeleteKey, Store
 
@@ -113,8 +114,9 @@ def test_the_command_refuses_unknown_workers_and_mixed_drills(world: World, info
 
 
 def test_a_worker_that_has_not_seen_the_order_is_told_and_nothing_stays_in_the_store(
-    world: World, info: JobInfo
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(slowing, "AFTER_S", 0.1)
     # No worker process stands behind these records.
     result = world.elastane("chaos", "digits", "--slow", "1=2", "--for", "100ms", "--json")
     assert result.code == 1
@@ -124,6 +126,30 @@ def test_a_worker_that_has_not_seen_the_order_is_told_and_nothing_stays_in_the_s
         assert store.range(f"{JobKeys(info.job).prefix}slowdowns/").entries == ()
     events = world.elastane("events", "digits").out
     assert "a drill makes bbbb 2 times as slow: asked for by a person" in events
+
+
+def test_busy_processes_alone_harm_nobody_and_are_gone_afterwards(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slowing, "AFTER_S", 0.1)
+    before = set(psutil.Process().children())
+    result = world.elastane("chaos", "digits", "--contend", "1", "--for", "100ms", "--json")
+    assert (result.code, result.json["harm"], result.json["processes"]) == (0, "contend", 1)
+    assert set(psutil.Process().children()) == before
+    assert "1 busy process" in result.err
+
+
+def test_a_worker_of_another_node_that_keeps_its_own_files_is_taken_at_its_order(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slowing, "AFTER_S", 0.1)
+    keys, far = JobKeys(info.job), NodeId("far")
+    agent = AgentRecord(node=far, pid=1, devices=(), directory="/far/jobs/x")
+    with world.store() as store:
+        member = read_picture(store, info.job).view.members[B]
+    world.put((keys.agent(far), agent), (keys.member(B), msgspec.structs.replace(member, node=far)))
+    result = world.elastane("chaos", "digits", "--slow", "1=2", "--for", "100ms", "--json")
+    assert (result.code, result.json["slowed"][0]["worker"]) == (0, "bbbb")
 
 
 def test_the_report_shows_who_was_found_how_and_what_it_cost() -> None:

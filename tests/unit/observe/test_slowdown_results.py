@@ -122,6 +122,12 @@ def test_a_worker_that_never_obeyed_is_trouble_and_an_earlier_drill_is_no_excuse
     assert report.trouble == ("w2 was never slow: it has not seen the order",)
 
 
+def test_a_worker_whose_events_nobody_sees_is_taken_to_be_slow_from_the_beginning() -> None:
+    unseen = SlowDrill(drill="d", factors={"w2": 2.0}, begun_s=100.0, ended_s=140.0, unseen=frozenset({"w2"}))
+    report = judge_slow_drill(unseen, METRICS, [straggler(112.2, "bear")])
+    assert (report.slowed[0].found_after, report.passed) == (12, True)
+
+
 def test_whoever_is_called_slow_without_a_drill_is_told() -> None:
     busy = SlowDrill(drill="d", factors={}, processes=2, begun_s=100.0, ended_s=140.0)
     report = judge_slow_drill(busy, METRICS, [straggler(110.0, "bear", suspects=["w1", "w3"])])
