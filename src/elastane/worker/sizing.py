@@ -1,7 +1,8 @@
 """The main worker's part of the autoscaler: measure throughput, ask `core.autoscaler`, ask for workers.
 
 Steps are taken in the training thread, the store is asked in the control thread. What is wanted is asked for
-as a person would ask, by the job's spec. A new main worker begins its search anew.
+as a person would ask, by the job's spec. A new main worker begins its search anew. A request that met an
+outage is made again and only then remembered.
 """
 
 import time
@@ -43,6 +44,16 @@ class _Measured:
     step_time_s: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Intent:
+    """Hold a decision that may have been asked for already, and what it was made of."""
+
+    measured: _Measured
+    seen: Observation
+    wanted_before: int
+    decision: SizeDecision
+
+
 class Sizing:
     """Look for the right number of workers for as long as this worker is the main one.
 
@@ -63,6 +74,7 @@ class Sizing:
         self._search = Search()
         self._told = ""
         self._asked_at_s = float("-inf")
+        self._intent: _Intent | None = None
 
     def enter(self, topology: Topology | None) -> None:
         """Measure a new generation; nothing, if this is not its main worker."""
@@ -89,14 +101,32 @@ class Sizing:
     # --- the control thread -------------------------------------------------------------------------
 
     def _decide(self, store: Store, topology: Topology, measured: _Measured) -> None:
-        job = self._control.context.job
-        picture = read_picture(store, job)
+        """Decide, ask, remember. Run again after an outage it asks for the same."""
+        picture = read_picture(store, self._control.context.job)
+        intent = self._intent
+        if intent is None or intent.measured is not measured:
+            intent = self._intent = self._think(store, picture, topology, measured)
+        wanted = picture.view.spec.wanted
+        # Anything else was asked for by somebody else, while the store was away.
+        if intent is None or wanted not in (intent.wanted_before, intent.decision.size):
+            return
+        if intent.decision.size != wanted:
+            request_scale(store, self._control.context.job, intent.decision.size)
+        if intent.decision.size != intent.wanted_before:
+            self._asked_at_s = intent.seen.now_s
+        self._search = intent.decision.search
+        self._tell(intent.decision, intent.seen, measured.step)
+
+    def _think(
+        self, store: Store, picture: JobPicture, topology: Topology, measured: _Measured
+    ) -> _Intent | None:
+        """Return what is decided; None while something else is under way."""
         if not is_quiet(picture.view, topology):
-            return
-        size, now_s = len(topology.members), time.monotonic()
-        under_way = picture.view.spec.wanted != size
+            return None
+        size, now_s, wanted = len(topology.members), time.monotonic(), picture.view.spec.wanted
+        under_way = wanted != size
         if under_way and now_s < self._asked_at_s + PATIENCE_S:
-            return
+            return None
         seen = Observation(
             now_s=now_s,
             size=size,
@@ -107,11 +137,7 @@ class Sizing:
             available=size if under_way else _count_available(picture, size),
         )
         decision = decide_size(self._search, seen, self._settings)
-        self._search = decision.search
-        self._tell(decision, seen, measured.step)
-        if decision.size != picture.view.spec.wanted:
-            self._asked_at_s = now_s
-            request_scale(store, job, decision.size)
+        return _Intent(measured=measured, seen=seen, wanted_before=wanted, decision=decision)
 
     def _tell(self, decision: SizeDecision, seen: Observation, step: int) -> None:
         """Log a decision when its reason changes."""

@@ -2,11 +2,15 @@
 
 Everybody knows everybody's compute time after each step, so anybody could watch; the worker with virtual
 worker 0 does. What is slow is decided in `core.stragglers`, what to do about it in `core.relief`; it is asked
-for as a person would ask, by the job's spec. A new main worker begins to watch with nothing in memory.
+for as a person would ask, by the job's spec. A new main worker begins to watch with nothing in memory. A
+request that met an outage is made again and only then remembered.
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 
 from elastane.core.cooling import Ledger
 from elastane.core.relief import (
@@ -31,6 +35,7 @@ from elastane.core.stragglers import (
 )
 from elastane.core.view import JobView
 from elastane.jobs.requests import (
+    MAX_WORKERS,
     JobPicture,
     find_free_devices,
     read_picture,
@@ -51,6 +56,15 @@ FOUND_BY_SPEEDS = "speeds"
 """Said in place of a detector where measured speeds alone call for another placement."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """Hold what the training thread has measured, and of whom."""
+
+    topology: Topology
+    suspects: Sequence[Suspect]
+    speeds: Mapping[WorkerId, float]
+
+
 class StragglerCare:
     """Look after slow workers for as long as this worker is the main one.
 
@@ -67,6 +81,8 @@ class StragglerCare:
         self._ledger = Ledger()
         self._evicted: tuple[DeviceId, ...] = ()
         self._told = ""
+        self._planned_for: _Measured | None = None
+        self._planned: deque[Callable[[Store], None]] = deque()
 
     def enter(self, topology: Topology | None) -> None:
         """Watch the members of a new generation; nobody, if this is not its main worker."""
@@ -86,37 +102,42 @@ class StragglerCare:
         unequal = len(set(level_speeds(list(speeds.values())))) > 1
         if suspects or unequal or self._evicted:
             self._next_ask_s = now_s + ASK_EVERY_S
-            self._control.post(lambda store: self._care(store, topology, suspects, speeds))
+            measured = _Measured(topology=topology, suspects=suspects, speeds=speeds)
+            self._control.post(lambda store: self._care(store, measured))
 
     # --- the control thread -------------------------------------------------------------------------
 
-    def _care(
-        self,
-        store: Store,
-        topology: Topology,
-        suspects: Sequence[Suspect],
-        speeds: Mapping[WorkerId, float],
-    ) -> None:
+    def _care(self, store: Store, measured: _Measured) -> None:
+        """Decide and carry it out. Run again after an outage it goes on where it was."""
+        if self._planned_for is not measured:
+            self._planned = deque(self._plan(store, measured))
+            self._planned_for = measured
+        while self._planned:
+            self._planned[0](store)
+            self._planned.popleft()
+
+    def _plan(self, store: Store, measured: _Measured) -> Iterator[Callable[[Store], None]]:
+        """Return what is to be done, one request at a time: each is remembered when it went through."""
         picture = read_picture(store, self._control.context.job)
-        if not is_quiet(picture.view, topology):
+        if not is_quiet(picture.view, measured.topology):
             return
         now_s = time.monotonic()
-        if self._readmit(store, now_s):
-            return
-        situation = describe_situation(picture, topology, suspects, speeds)
-        relief = decide_straggler(situation, self._ledger, now_s, self._settings)
-        self._tell(relief, situation)
-        self._carry_out(store, situation, relief, now_s)
-
-    def _readmit(self, store: Store, now_s: float) -> bool:
         rested = find_readmitted(self._ledger, self._evicted, now_s)
-        if not rested:
-            return False
+        if rested:
+            view = picture.view
+            wanted = min(view.spec.wanted + len(rested), view.virtual_workers or MAX_WORKERS)
+            yield partial(self._readmit, rested=rested, wanted=wanted)
+            return
+        situation = describe_situation(picture, measured.topology, measured.suspects, measured.speeds)
+        relief = decide_straggler(situation, self._ledger, now_s, self._settings)
+        yield from self._carry_out(situation, relief, now_s)
+        yield lambda _store: self._tell(relief, situation)
+
+    def _readmit(self, store: Store, *, rested: Sequence[DeviceId], wanted: int) -> None:
+        request_scale(store, self._control.context.job, wanted)
         self._evicted = tuple(device for device in self._evicted if device not in rested)
         reason = f"{', '.join(rested)} rested after slowness: {len(rested)} more workers are asked for"
         self._control.events.append("straggler", action="readmit", reason=reason, devices=list(rested))
-        request_scale(store, self._control.context.job, len(rested), relative=True)
-        return True
 
     def _tell(self, relief: Relief, situation: Situation) -> None:
         """Log a decision when its reason changes."""
@@ -137,27 +158,47 @@ class StragglerCare:
             slowness={worker: round(ratio, 3) for worker, ratio in compute_slowness(seconds).items()},
         )
 
-    def _carry_out(self, store: Store, situation: Situation, relief: Relief, now_s: float) -> None:
-        job = self._control.context.job
+    def _carry_out(
+        self, situation: Situation, relief: Relief, now_s: float
+    ) -> Iterator[Callable[[Store], None]]:
+        """Return the requests that make up a decision."""
         devices = {seat.worker: seat.device for seat in situation.seats}
         match relief:
             case Rebalance(speeds=speeds):
-                workers = [seat.worker for seat in situation.seats]
-                request_balance(store, job, dict(zip(workers, speeds, strict=True)))
+                members = [seat.worker for seat in situation.seats]
+                yield partial(self._balance, speeds=dict(zip(members, speeds, strict=True)))
             case Replace(workers=workers):
                 resting = self._ledger.resting(now_s)
                 fresh = [device for device in situation.free_devices if device not in resting]
-                self._ledger = self._ledger.note([devices[w] for w in workers], now_s, self._settings.cooling)
-                for worker, device in zip(workers, fresh, strict=False):
-                    request_migrate(store, job, worker, device)
+                for worker, target in zip(workers, fresh, strict=False):
+                    yield partial(
+                        self._replace, worker=worker, device=devices[worker], target=target, now_s=now_s
+                    )
             case Evict(workers=workers):
-                going = tuple(devices[w] for w in workers)
-                self._ledger = self._ledger.note(going, now_s, self._settings.cooling)
-                self._evicted += going
                 for worker in workers:
-                    request_evict(store, job, worker)
+                    yield partial(self._evict, worker=worker, device=devices[worker], now_s=now_s)
             case Bear():
                 pass
+
+    def _balance(self, store: Store, *, speeds: Mapping[WorkerId, float]) -> None:
+        request_balance(store, self._control.context.job, speeds)
+
+    def _replace(
+        self, store: Store, *, worker: WorkerId, device: DeviceId, target: DeviceId, now_s: float
+    ) -> None:
+        if not self._is_leaving(store, worker):
+            request_migrate(store, self._control.context.job, worker, target)
+        self._ledger = self._ledger.note([device], now_s, self._settings.cooling)
+
+    def _evict(self, store: Store, *, worker: WorkerId, device: DeviceId, now_s: float) -> None:
+        if not self._is_leaving(store, worker):
+            request_evict(store, self._control.context.job, worker)
+        self._ledger = self._ledger.note([device], now_s, self._settings.cooling)
+        self._evicted += (device,)
+
+    def _is_leaving(self, store: Store, worker: WorkerId) -> bool:
+        """Tell whether a worker was asked to go: by this one, if the answer to its request was lost."""
+        return worker in read_picture(store, self._control.context.job).view.spec.leaving
 
 
 def make_care(control: Control) -> StragglerCare | None:

@@ -3,9 +3,11 @@
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from faulty_store import FaultyStore, Outage
 
 from elastane.core.autoscale_text import parse_autoscale
 from elastane.core.view import encode
@@ -25,9 +27,10 @@ from elastane.model.records import (
 )
 from elastane.model.topology import Member, Mode, Topology, VrankRange
 from elastane.observe.metrics import MetricsRecord
-from elastane.store.base import Put, Store
+from elastane.store.base import Put, Store, TransactionResult
 from elastane.store.open import open_store
 from elastane.worker import sizing
+from elastane.worker.calls import OUTAGE, Calls
 from elastane.worker.sizing import Sizing, make_sizing
 
 JOB = JobId("j")
@@ -36,7 +39,7 @@ N, DEVICES = 8, 6
 
 
 class Desk:
-    """Stand in for the control thread: run what is posted, and keep what is logged."""
+    """Stand in for the control thread: run what is posted, after an outage again, and keep what is logged."""
 
     def __init__(self, store: Store, autoscale: str) -> None:
         self.store = store
@@ -45,7 +48,12 @@ class Desk:
         self.job, self.autoscale = JOB, autoscale
 
     def post(self, work: Callable[[Store], object]) -> None:
-        work(self.store)
+        calls = Calls()
+        done = calls.submit(work)
+        while not done.done():
+            with suppress(*OUTAGE):
+                calls.answer(self.store)
+        done.result()
 
     def append(self, kind: str, **fields: Any) -> None:
         assert kind == "autoscale"
@@ -180,6 +188,62 @@ def test_a_deadline_counts_from_when_the_job_was_made(store: Store) -> None:
     job = Job(store, text, lambda size: 100.0 * size)
     assert [job.train() for _ in range(4)] == [2, 3, 2, 2]
     assert job.desk.logged[1]["reason"].startswith("1 -> 2 workers paid: worth 50 more")
+
+
+class TroubledStore(FaultyStore):
+    """A store in which each write fails once before it goes through, done (`lost`) or not."""
+
+    def __init__(self, inner: Store, *, lost: bool) -> None:
+        super().__init__(inner, Outage())
+        self.lost, self.failed = lost, False
+
+    def transact(self, *args: Any, **kwargs: Any) -> TransactionResult:
+        self.failed = not self.failed
+        if self.failed:
+            self._outage.lost_answers = 1 if self.lost else 0
+            self._outage.failing_calls = 0 if self.lost else 1
+        return super().transact(*args, **kwargs)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_request_that_met_an_outage_is_made_again_and_its_decision_told_once(
+    store: Store, *, lost: bool
+) -> None:
+    job = Job(store, "max=8", lambda size: 100.0 * min(size, 3))
+    job.desk.store = TroubledStore(store, lost=lost)
+    assert [job.train() for _ in range(5)] == [2, 3, 4, 3, 3]
+    assert [line["wanted"] for line in job.desk.logged] == [2, 3, 4, 3, 3]
+    assert job.desk.logged[3]["samples_per_s"] == pytest.approx({"1": 100, "2": 200, "3": 300, "4": 300})
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_the_only_look_at_the_smallest_size_outlives_an_outage(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(sizing.time, "monotonic", lambda: clock[0])
+    job = Job(store, "max=6,utility=linear:100h:1000usd,price=0usd/h", lambda size: 100.0 * size, size=4)
+    job.remaining = 1_000_000
+    assert [job.train() for _ in range(3)] == [5, 6, 6]
+    clock[0] += 100_000.0
+    job.desk.store = TroubledStore(store, lost=lost)
+    assert [job.train() for _ in range(2)] == [1, 6]
+    assert [line["wanted"] for line in job.desk.logged][-2:] == [1, 6]
+
+
+def test_a_request_is_dropped_if_somebody_asks_for_something_else_during_an_outage(store: Store) -> None:
+    class Overtaken(FaultyStore):
+        """A store that is away until a person has asked for 5 workers."""
+
+        def transact(self, *args: Any, **kwargs: Any) -> TransactionResult:
+            put(store, KEYS.spec, Spec(wanted=5))
+            self._outage.failing_calls = 1
+            return super().transact(*args, **kwargs)
+
+    job = Job(store, "max=8", lambda size: 100.0 * size)
+    job.desk.store = Overtaken(store, Outage())
+    assert job.train() == 5
+    assert job.desk.logged == []
 
 
 def test_whether_there_is_an_autoscaler_is_a_setting_that_must_fit_the_job(store: Store) -> None:

@@ -2,9 +2,11 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from faulty_store import FaultyStore, Outage
 
 from elastane.core.relief import Answer, ReliefSettings
 from elastane.core.view import encode
@@ -22,9 +24,10 @@ from elastane.model.records import (
     WorkerPhase,
 )
 from elastane.model.topology import Member, Mode, Topology, VrankRange
-from elastane.store.base import Put, Store
+from elastane.store.base import Put, Store, TransactionResult
 from elastane.store.open import open_store
 from elastane.worker import straggling
+from elastane.worker.calls import OUTAGE, Calls
 from elastane.worker.straggling import StragglerCare, is_quiet, make_care
 
 JOB = JobId("j")
@@ -36,11 +39,14 @@ TOPOLOGY = Topology(
     members=(Member(worker=W1, vranks=VrankRange(0, 4)), Member(worker=W2, vranks=VrankRange(4, 8))),
     switch_step=0,
 )
+ALONE = Topology(
+    generation=4, mode=Mode.PLANNED, members=(Member(worker=W1, vranks=VrankRange(0, 8)),), switch_step=9
+)
 STEPS = 20
 
 
 class Desk:
-    """Stand in for the control thread: run what is posted, and keep what is logged."""
+    """Stand in for the control thread: run what is posted, after an outage again, and keep what is logged."""
 
     def __init__(self, store: Store, answer: str) -> None:
         self.store = store
@@ -49,7 +55,12 @@ class Desk:
         self.job, self.stragglers = JOB, answer
 
     def post(self, work: Callable[[Store], object]) -> None:
-        work(self.store)
+        calls = Calls()
+        done = calls.submit(work)
+        while not done.done():
+            with suppress(*OUTAGE):
+                calls.answer(self.store)
+        done.result()
 
     def append(self, kind: str, **fields: Any) -> None:
         assert kind == "straggler"
@@ -133,20 +144,83 @@ def test_a_slow_worker_is_let_go_and_its_device_comes_back(
     for _ in range(STEPS):
         care.observe([0.1, 0.5])
     assert spec_of(store) == Spec(wanted=1, leaving={W2: Leave.NOW})
-    alone = Topology(
-        generation=4, mode=Mode.PLANNED, members=(Member(worker=W1, vranks=VrankRange(0, 8)),), switch_step=9
-    )
-    record = read_picture(store, JOB).view.members[W1]
-    put(store, KEYS.current, alone)
-    put(store, KEYS.member(W1), type(record)(**{**_fields(record), "generation": 4}))
-    put(store, KEYS.exit(W2), {"worker": "w2", "code": 0})
-    care.enter(alone)
+    be_alone(store)
+    care.enter(ALONE)
     for at_s in (1299.0, 1300.0, 1301.0):
         clock[0] = at_s
         care.observe([0.1])
         assert spec_of(store).wanted == (1 if at_s < 1300.0 else 2)
     assert [line["action"] for line in desk.logged] == ["evict", "readmit"]
     assert desk.logged[1]["reason"] == "n/cpu:1 rested after slowness: 1 more workers are asked for"
+
+
+class TroubledStore(FaultyStore):
+    """A store in which each write fails once before it goes through, done (`lost`) or not."""
+
+    def __init__(self, inner: Store, *, lost: bool) -> None:
+        super().__init__(inner, Outage())
+        self.lost, self.failed = lost, False
+
+    def transact(self, *args: Any, **kwargs: Any) -> TransactionResult:
+        self.failed = not self.failed
+        if self.failed:
+            self._outage.lost_answers = 1 if self.lost else 0
+            self._outage.failing_calls = 0 if self.lost else 1
+        return super().transact(*args, **kwargs)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_eviction_and_a_readmission_count_once_whatever_outages_they_meet(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, lost: bool
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(straggling.time, "monotonic", lambda: clock[0])
+    desk = Desk(TroubledStore(store, lost=lost), "evict")
+    care = StragglerCare(desk, ReliefSettings(answer=Answer.EVICT))  # type: ignore[arg-type]
+    care.enter(TOPOLOGY)
+    for _ in range(STEPS):
+        care.observe([0.1, 0.5])
+    assert spec_of(store) == Spec(wanted=1, leaving={W2: Leave.NOW})
+    be_alone(store)
+    care.enter(ALONE)
+    clock[0] += 300.0
+    care.observe([0.1])
+    assert spec_of(store).wanted == 2
+    assert [line["action"] for line in desk.logged] == ["evict", "readmit"]
+    assert desk.logged[1]["devices"] == ["n/cpu:1"]
+
+
+def test_a_readmission_asks_for_no_more_workers_than_there_can_be(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = [1000.0]
+    monkeypatch.setattr(straggling.time, "monotonic", lambda: clock[0])
+    desk = Desk(store, "evict")
+    care = StragglerCare(desk, ReliefSettings(answer=Answer.EVICT))  # type: ignore[arg-type]
+    care.enter(TOPOLOGY)
+    for _ in range(STEPS):
+        care.observe([0.1, 0.5])
+    be_alone(store)
+    put(store, KEYS.spec, Spec(wanted=8))
+    care.enter(ALONE)
+    clock[0] += 300.0
+    care.observe([0.1])
+    assert spec_of(store).wanted == 8
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_replacement_outlives_an_outage(store: Store, *, lost: bool) -> None:
+    desk = watch(TroubledStore(store, lost=lost), "replace", 0.1, 0.3)
+    assert spec_of(store) == Spec(wanted=2, leaving={W2: Leave.SWAP}, targets=(DeviceId("n/cpu:2"),))
+    assert [(line["action"], line["workers"]) for line in desk.logged] == [("replace", ["w2"])]
+
+
+def be_alone(store: Store) -> None:
+    """Let `w2` be gone and `w1` train on alone."""
+    record = read_picture(store, JOB).view.members[W1]
+    put(store, KEYS.current, ALONE)
+    put(store, KEYS.member(W1), type(record)(**{**_fields(record), "generation": 4}))
+    put(store, KEYS.exit(W2), {"worker": "w2", "code": 0})
 
 
 def _fields(record: MemberRecord) -> dict[str, Any]:
