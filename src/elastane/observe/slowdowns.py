@@ -141,8 +141,7 @@ def _judge_worker(
     if begun_s is None:
         return Slowed(worker=worker, factor=factor, steps=0)
     ended_s = next(
-        (e.at_s for e in during if e.kind in ("slowed_no_more", "left") and e.fields.get("worker") == worker),
-        drill.ended_s,
+        (e.at_s for e in during if e.at_s >= begun_s and _ends(e, worker, drill.drill)), drill.ended_s
     )
     told = [e for e in during if e.kind == "straggler" and e.at_s >= begun_s and _names(e, worker)]
     deeds = [e for e in told if e.fields.get("action") != "bear"]
@@ -177,6 +176,13 @@ def _find_begin(worker: str, drill: SlowDrill, during: Sequence[Event]) -> float
         ),
         None,
     )
+
+
+def _ends(event: Event, worker: str, drill: str) -> bool:
+    """Tell whether a worker is slow no more: since the drill ended, not another one before, or it left."""
+    if event.fields.get("worker") != worker:
+        return False
+    return event.kind == "left" or (event.kind == "slowed_no_more" and event.fields.get("drill") == drill)
 
 
 def _suspects(event: Event) -> Sequence[Any]:

@@ -128,6 +128,20 @@ def test_a_worker_whose_events_nobody_sees_is_taken_to_be_slow_from_the_beginnin
     assert (report.slowed[0].found_after, report.passed) == (12, True)
 
 
+def test_the_end_of_an_earlier_drill_is_not_taken_for_that_of_the_one_that_replaced_it() -> None:
+    ends = event(100.5, "slowed_no_more", worker="w2", drill="earlier")
+    metrics = curve((100.0, 0.5), (140.0, 0.5), (150.0, 0.5))
+    late = event(101.0, "slowed_no_more", worker="w2", drill="earlier")
+    for events in (
+        [ends, slowed(100.5)],
+        [slowed(100.5), late],
+        [event(100.2, "left", worker="w2"), slowed(100.5)],
+    ):
+        report = judge_slow_drill(DRILL, metrics, events)
+        assert report.slowed[0].steps == 79
+        assert report.trouble == ("w2 was 2 times as slow for 79 steps, and not found",)
+
+
 def test_whoever_is_called_slow_without_a_drill_is_told() -> None:
     busy = SlowDrill(drill="d", factors={}, processes=2, begun_s=100.0, ended_s=140.0)
     report = judge_slow_drill(busy, METRICS, [straggler(110.0, "bear", suspects=["w1", "w3"])])
