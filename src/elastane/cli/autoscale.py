@@ -16,7 +16,7 @@ from elastane.cli.exits import Exit
 from elastane.cli.folder import check_folder, describe_places, tell_others
 from elastane.cli.groups import with_groups
 from elastane.cli.options import Desk, JobArgument
-from elastane.cli.wording import format_clock, format_duration
+from elastane.cli.wording import format_clock, format_count, format_duration
 from elastane.core.autoscale_text import find_currency, parse_autoscale
 from elastane.core.view import JobView
 from elastane.jobs.registry import find_job, read_launch
@@ -89,7 +89,9 @@ def render_story(story: AutoscaleStory, currency: str) -> RenderableType:
         step = "" if choice.step is None else str(choice.step)
         clock = format_clock(choice.at_s)
         decisions.add_row(clock, step, str(choice.workers), str(choice.wanted), choice.reason)
-    verdict = SEARCHES if story.settled is None else f"{story.settled} workers are kept"
+    verdict = SEARCHES
+    if story.settled is not None:
+        verdict = f"{format_count(story.settled, 'worker')} {'is' if story.settled == 1 else 'are'} kept"
     return Group(table, Text(""), decisions, Text(verdict, style="green" if story.settled else "yellow"))
 
 

@@ -63,6 +63,14 @@ def test_the_same_is_data(world: World, info: JobInfo) -> None:
     assert [decision["reason"] for decision in data["decisions"]] == ["reason 0", "reason 1", "reason 2"]
 
 
+def test_a_single_worker_that_is_kept_is_spoken_of_as_one(world: World, info: JobInfo) -> None:
+    search(world, info, "max=4")
+    world.write_event(
+        info, "autoscale", 1050.0, workers=2, wanted=1, settled=True, samples_per_s=RATES[-1], reason="so"
+    )
+    assert world.elastane("autoscale", "digits").out.splitlines()[-1] == "1 worker is kept"
+
+
 @pytest.mark.parametrize("text", ["max=4", "utility=linear:10min:50usd,price=36usd/h,max=3"])
 def test_a_picture_is_drawn_in_both_formats(world: World, info: JobInfo, tmp_path: Path, text: str) -> None:
     search(world, info, text)

@@ -177,3 +177,16 @@ def test_a_job_in_a_file_of_this_machine_is_not_resumed_for_others(world: World)
     result = world.elastane("resume", "local", "--elsewhere")
     assert (result.code, result.out) == (Exit.USAGE, "")
     assert "needs a store that all of them reach" in result.err
+
+
+def test_an_autoscaler_whose_events_are_elsewhere_is_not_said_to_have_measured_nothing(
+    world: World, info: JobInfo
+) -> None:
+    world.put((JobKeys(info.job).launch, Launch(autoscale="max=4")))
+    result = world.elastane("autoscale", "digits")
+    assert (result.code, result.out) == (Exit.ENVIRONMENT, "")
+    assert f"the decisions of the autoscaler of job {info.job} are not on this machine" in result.err
+    make_own_folder(world, info)
+    result = world.elastane("autoscale", "digits")
+    assert (result.code, "nothing measured yet" in result.out) == (0, True)
+    assert "other nodes have more" in result.err
