@@ -10,8 +10,9 @@ now, (dR / dk) / (R_k / k) > S. *Utility*: what the job gains in value by ending
 costs more, U(T_k') - U(T_k) > C_k' - C_k.
 
 Against thrashing: after the search nothing changes for a stability period. After it the search is repeated
-if there is an occasion: the job has become faster or slower at the size it has, the condition now says
-something else of what was measured, or more devices are there. Without one it is repeated much later, and
+if there is an occasion: the job has become faster or slower at the size it has (by medians, since what is
+measured in ten steps varies), the condition now says something else of what was measured, or more devices are
+there. Without one it is repeated much later, and
 later each time it changed nothing. Workers are given back if fewer were measured to be faster. And since a
 climb ends on the hill it begins on, the smallest size is looked at once, where that costs little. All of it
 is a pure function of (search, observation): the caller keeps the search, measures and asks for workers.
@@ -21,9 +22,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from math import ceil
+from statistics import median
 
 from elastane.core.utility import Utility
 from elastane.model.errors import ConfigError
+
+MEDIAN_OF = 5
+"""Measurements whose medians are compared to tell whether the job has changed. At a spread of 1 % two single
+ones differ by more than 3 % once in 30 times without a cause, two medians of five once in 10,000."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +130,8 @@ class Search:
         measured: samples per second by number of workers, in this search.
         settled: the size that the search came to; None while it goes on.
         settled_at_s: when.
-        settled_rate: samples per second that this size had then.
+        first_rates: the first measurements of this size since then, in samples per second.
+        last_rates: the last ones.
         settled_most: how many workers were possible then.
         began_at: the size at which this search began; None in the first.
         idle_searches: how many searches in a row came back to where they had begun, or further down.
@@ -136,7 +143,8 @@ class Search:
     measured: Mapping[int, float] = field(default_factory=dict)
     settled: int | None = None
     settled_at_s: float = 0.0
-    settled_rate: float = 0.0
+    first_rates: Sequence[float] = ()
+    last_rates: Sequence[float] = ()
     settled_most: int = 0
     began_at: int | None = None
     idle_searches: int = 0
@@ -178,8 +186,7 @@ def decide_size(search: Search, seen: Observation, settings: AutoscaleSettings) 
     initial_s = search.initial_s
     if initial_s is None:
         initial_s = seen.elapsed_s + seen.remaining_samples / seen.throughput
-    measured = {**search.measured, seen.size: seen.throughput}
-    search = replace(search, measured=measured, initial_s=initial_s)
+    search = replace(_note_rate(search, seen), initial_s=initial_s)
     if not settings.minimum <= seen.size <= most:
         size = min(max(seen.size, settings.minimum), most)
         return SizeDecision(
@@ -188,6 +195,16 @@ def decide_size(search: Search, seen: Observation, settings: AutoscaleSettings) 
     if search.settled is None:
         return _go_on(search, seen, settings, most)
     return _review(search, seen, settings, most)
+
+
+def _note_rate(search: Search, seen: Observation) -> Search:
+    """Remember what was measured: of the size that is kept the median of the last measurements."""
+    rate = seen.throughput
+    if seen.size == search.settled:
+        first = (*search.first_rates, rate)[:MEDIAN_OF]
+        last = (*search.last_rates, rate)[-MEDIAN_OF:]
+        search, rate = replace(search, first_rates=first, last_rates=last), median(last)
+    return replace(search, measured={**search.measured, seen.size: rate})
 
 
 def explain_condition(
@@ -272,7 +289,8 @@ def _settle(search: Search, size: int, now_s: float, most: int, reason: str) -> 
         search,
         settled=size,
         settled_at_s=now_s,
-        settled_rate=search.measured[size],
+        first_rates=(),
+        last_rates=(),
         settled_most=most,
         idle_searches=idle,
     )
@@ -286,8 +304,10 @@ def _review(search: Search, seen: Observation, settings: AutoscaleSettings, most
     """Keep the size, give workers back, look at the smallest size, or begin another search."""
     settled = search.settled
     assert settled is not None
-    if search.looks and seen.size == settings.minimum:
-        return _judge_look(search, seen, settings, most)
+    if search.looks:
+        if seen.size == settings.minimum:
+            return _judge_look(search, seen, settings, most)
+        search = replace(search, looks=False)
     if seen.size != min(settled, most):
         return SizeDecision(size=min(settled, most), reason=f"back to {settled}", search=search)
     slower = [
@@ -327,9 +347,11 @@ def _back_off(first_s: float, search: Search, settings: AutoscaleSettings) -> fl
 def _find_occasion(search: Search, seen: Observation, settings: AutoscaleSettings, most: int) -> str:
     """Return why another search may end elsewhere; "" if nothing says so."""
     settled = search.settled
-    drift = seen.throughput / search.settled_rate - 1
-    if abs(drift) > settings.tolerance:
-        return f"{settled} workers now do {seen.throughput:.4g} samples/s, {drift:+.0%}"
+    if seen.size == settled:
+        rate = search.measured[seen.size]
+        drift = rate / median(search.first_rates) - 1
+        if abs(drift) > settings.tolerance:
+            return f"{settled} workers now do {rate:.4g} samples/s, {drift:+.0%}"
     sizes = _usable_sizes(search, settings, most)
     failure = _find_failure(search, sizes, seen, settings)
     kept = failure[0] if failure is not None else sizes[-1]
@@ -372,7 +394,7 @@ def _search_anew(
     search: Search, seen: Observation, settings: AutoscaleSettings, most: int, why: str
 ) -> SizeDecision:
     again = Search(
-        measured={seen.size: seen.throughput},
+        measured={seen.size: search.measured[seen.size]},
         began_at=search.settled,
         idle_searches=search.idle_searches,
         initial_s=search.initial_s,

@@ -144,6 +144,9 @@ class Sizing:
         if decision.reason == self._told:
             return
         self._told = decision.reason
+        search = decision.search
+        # What a look has measured is forgotten by the search, and told all the same.
+        rates = {seen.size: seen.throughput, **search.measured}
         self._control.events.append(
             "autoscale",
             step=step,
@@ -151,8 +154,8 @@ class Sizing:
             remaining_samples=seen.remaining_samples,
             workers=seen.size,
             wanted=decision.size,
-            settled=decision.search.settled is not None,
-            samples_per_s={str(size): rate for size, rate in sorted(decision.search.measured.items())},
+            settled=search.settled is not None and not search.looks,
+            samples_per_s={str(size): rate for size, rate in sorted(rates.items())},
             reason=decision.reason,
         )
 

@@ -1,5 +1,6 @@
 """The autoscaler's search, step by step, on curves written down by hand."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -8,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from elastane.core.autoscaler import (
+    MEDIAN_OF,
     AutoscaleSettings,
     Observation,
     Search,
@@ -115,7 +117,6 @@ def test_decisions_say_what_was_measured() -> None:
             measured={4: 340.0, 5: 345.0, 3: 270.0},
             settled=4,
             settled_at_s=7.0,
-            settled_rate=340.0,
             settled_most=8,
             initial_s=0.0,
         ),
@@ -190,9 +191,9 @@ def test_the_time_expected_at_first_stays_the_end_of_the_bridge() -> None:
 # --- after the search -------------------------------------------------------------------------------
 
 
-def settled(curve: dict[int, float], size: int, **more: float) -> Search:
-    rate = {"settled_rate": curve[size], "settled_most": 8}
-    return Search(measured=curve, settled=size, initial_s=0.0, **{**rate, **more})  # type: ignore[arg-type]
+def settled(curve: dict[int, float], size: int, **more: object) -> Search:
+    known = {"first_rates": (curve[size],) * MEDIAN_OF, "settled_most": 8}
+    return Search(measured=curve, settled=size, initial_s=0.0, **{**known, **more})  # type: ignore[arg-type]
 
 
 def test_nothing_is_tried_anew_before_the_stability_period_is_over() -> None:
@@ -231,12 +232,12 @@ def test_without_an_occasion_the_search_is_repeated_much_later() -> None:
     ("search", "seen", "reason"),
     [
         (
-            settled(RISING, 4, settled_rate=400.0),
+            settled(RISING, 4, first_rates=(400.0,) * MEDIAN_OF),
             see(RISING, 4, 100.0),
             "4 workers now do 340 samples/s, -15%: one size says nothing; try 5",
         ),
         (
-            settled({3: 330.0, 4: 340.0}, 4, settled_rate=340.0),
+            settled({3: 330.0, 4: 340.0}, 4),
             see(RISING, 4, 100.0),
             "by what was measured 3 would be kept now: one size says nothing; try 5",
         ),
@@ -253,6 +254,43 @@ def test_a_job_that_has_changed_is_an_occasion_to_search_anew(
     assert decide_size(search, replace(seen, now_s=99.9), PATIENT).reason == "settled"
     decision = decide_size(search, seen, PATIENT)
     assert (decision.size, decision.reason, decision.search.settled) == (5, reason, None)
+
+
+def review(rates: Sequence[float], search: Search, size: int = 4) -> SizeDecision:
+    """Show a settled job at these rates, one after the other; return the last decision."""
+    for rate in rates:
+        decision = decide_size(search, see({size: rate}, size, 100.0), PATIENT)
+        search = decision.search
+    return decision
+
+
+def test_a_measurement_that_stands_out_is_no_change_and_one_that_stays_is() -> None:
+    search = settled({4: 340.0}, 4)
+    assert review([340.0, 340.0, 306.0, 374.0], search).reason == "settled"
+    assert review([340.0, 340.0, 306.0, 374.0, 306.0], search).reason == "settled"
+    changed = review([340.0, 340.0, 306.0, 374.0, 306.0, 306.0], search)
+    assert changed.reason.startswith("4 workers now do 306 samples/s, -10%: ")
+    assert changed.search.measured == {4: 306.0}
+
+
+def test_the_rate_that_a_size_is_held_to_is_the_median_of_its_first_ones() -> None:
+    search = settled({4: 340.0}, 4, first_rates=())
+    outlier_first = [300.0, 340.0, 341.0, 339.0, 340.0]
+    assert review([*outlier_first, *[340.0] * 5], search).reason == "settled"
+    assert review([*outlier_first, *[320.0] * 3], search).reason.startswith("4 workers now do 320 samples/s")
+
+
+def test_fewer_workers_than_are_kept_are_not_taken_for_a_slower_job() -> None:
+    seen = see(RISING, 3, 100.0, available=3)
+    assert decide_size(settled({3: 270.0, 4: 340.0}, 4, settled_most=4), seen, PATIENT).reason == (
+        "by what was measured 3 would be kept now: no more than 3 are possible; try 2"
+    )
+
+
+def test_a_look_that_somebody_prevents_is_over() -> None:
+    looks = settled(ON_THE_HILL, 4, looks=True, looked=True)
+    decision = decide_size(looks, see_hills(3, 110.0), price_hills(0.001))
+    assert (decision.reason, decision.search.looks) == ("back to 4", False)
 
 
 TWO_HILLS = {1: 100.0, 2: 95.0, 3: 96.0, 4: 110.0, 5: 110.0, 6: 109.0, 7: 108.0, 8: 107.0}
@@ -289,7 +327,7 @@ def test_after_a_look_that_found_nothing_the_size_is_as_before_and_it_is_not_rep
     assert back == SizeDecision(
         size=4,
         reason="1 -> 4 workers pay: worth 2.273 more > 1.318 more cost; back to 4",
-        search=replace(search, looked=True),
+        search=replace(search, looked=True, last_rates=(110.0,)),
     )
     assert decide_size(back.search, see_hills(4, 120.0), cheap).reason == "settled"
 

@@ -228,7 +228,8 @@ def test_the_only_look_at_the_smallest_size_outlives_an_outage(
     clock[0] += 100_000.0
     job.desk.store = TroubledStore(store, lost=lost)
     assert [job.train() for _ in range(2)] == [1, 6]
-    assert [line["wanted"] for line in job.desk.logged][-2:] == [1, 6]
+    assert [(line["wanted"], line["settled"]) for line in job.desk.logged][-2:] == [(1, False), (6, True)]
+    assert job.desk.logged[-1]["samples_per_s"] == pytest.approx({"1": 100, "4": 400, "5": 500, "6": 600})
 
 
 def test_a_request_is_dropped_if_somebody_asks_for_something_else_during_an_outage(store: Store) -> None:
