@@ -63,17 +63,26 @@ def serve_job(home: Home, info: JobInfo, stage: Stage, out: Output) -> JobSnapsh
 def shown(home: Home, info: JobInfo, out: Output, *, plain: bool) -> Iterator[None]:
     """Show the job while the body runs: what happens from now on in the folder that `info` names.
 
-    Raises:
-        StoreError: the store cannot be read.
+    It runs unseen if the store cannot be read now: it may wait for the store, or tell what is wrong.
     """
-    with open_store(home.store_url) as store:
-        earlier_events = len(JobWatch(store, info).look().events)
-    show = ViewThread(home, info, open_view(out, plain=plain, skip_events=earlier_events))
-    show.start()
+    show = _begin_view(home, info, out, plain=plain)
     try:
         yield
     finally:
-        show.finish()
+        if show is not None:
+            show.finish()
+
+
+def _begin_view(home: Home, info: JobInfo, out: Output, *, plain: bool) -> "ViewThread | None":
+    try:
+        with open_store(home.store_url) as store:
+            earlier_events = len(JobWatch(store, info).look().events)
+    except (StoreError, OSError) as error:
+        log.warning("the job is not shown here: %s", error)
+        return None
+    show = ViewThread(home, info, open_view(out, plain=plain, skip_events=earlier_events))
+    show.start()
+    return show
 
 
 class ViewThread(threading.Thread):

@@ -6,8 +6,11 @@ import threading
 import pytest
 from cli_world import World
 
-from elastane.cli.serve import ViewThread
+from elastane.cli import serve
+from elastane.cli.options import Desk
+from elastane.cli.serve import ViewThread, shown
 from elastane.cli.supervisor import caught_signals
+from elastane.model.errors import StoreUnreachableError
 from elastane.model.records import JobKeys, JobPhase, Spec
 from elastane.observe.snapshot import JobSnapshot
 
@@ -63,6 +66,20 @@ def test_a_terminal_that_is_gone_ends_the_view_and_not_the_job(
     thread.finish()
     assert (len(view.phases), view.closed) == (1, 1)
     assert "the job is no longer shown: [Errno 32] Broken pipe" in caplog.text
+
+
+def test_a_view_that_cannot_begin_is_no_reason_not_to_serve(
+    world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(_: str) -> None:
+        raise StoreUnreachableError("the store does not answer")
+
+    monkeypatch.setattr(serve, "open_store", fail)
+    served: list[int] = []
+    with shown(world.home, world.train(), Desk().output(), plain=True):
+        served.append(1)
+    assert served == [1]
+    assert "the job is not shown here: the store does not answer" in caplog.text
 
 
 @pytest.mark.parametrize(("ignored", "stops"), [(False, 1), (True, 0)])
