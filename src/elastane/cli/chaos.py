@@ -296,7 +296,7 @@ def hold_slow_drill(store: Store, info: JobInfo, flags: SlowFlags, for_s: float,
     _check_curve_here(info, session.watch, session.watch.look())
     with _interruptible(session):
         report = session.run()
-    if read_picture(store, info.job).view.status.phase.ended:
+    if session.ended:
         out.remark("the job has ended meanwhile: the report is about what there was of it")
     out.show(summarise_slow_report(info, report, order), render_slow_report(report))
     return Exit.DONE if report.passed else Exit.FAILED

@@ -6,6 +6,7 @@ hang on a lease of this process, each has an end, and busy processes watch over 
 started them.
 """
 
+import logging
 import secrets
 import time
 from collections.abc import Callable, Mapping
@@ -18,7 +19,7 @@ from elastane.cli.parse import parse_slowness
 from elastane.core.drills import Harm
 from elastane.core.view import JobView
 from elastane.jobs.slowdowns import SlowdownLease
-from elastane.model.errors import ConfigError
+from elastane.model.errors import ConfigError, StoreError
 from elastane.model.ids import WorkerId
 from elastane.model.records import JobInfo, Launch, Slowdown
 from elastane.observe.events import EventLog
@@ -33,6 +34,8 @@ AFTER_S = 20.0
 """How long they may take: a job of long steps is not waited for."""
 OFF = "off"
 
+_log = logging.getLogger(__name__)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowOrder:
@@ -45,13 +48,24 @@ class SlowOrder:
 
 @dataclass(kw_only=True)
 class SlowSession:
-    """Hold one such drill on one job."""
+    """Hold one such drill on one job.
+
+    Attributes:
+        store: a handle of the calling thread.
+        info: the job.
+        launch: how it was started.
+        order: what is to be done.
+        interrupted: somebody wants this to end: set from a signal handler.
+        ended: the job has ended meanwhile.
+        trouble: what went wrong with the drill itself.
+    """
 
     store: Store
     info: JobInfo
     launch: Launch
     order: SlowOrder
     interrupted: bool = False
+    ended: bool = False
     trouble: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -76,10 +90,11 @@ class SlowSession:
                     self._lease.begin(self._make_orders(), time.monotonic())
                 self._wait(self.order.for_s, self._is_over)
         finally:
-            self._lease.end()
+            self._let_go()
         ended_s = time.time()
-        goal = self._last_step() + AFTER_STEPS
-        self._wait(AFTER_S, lambda _view: self._last_step() >= goal)
+        # What was said so far was about the drill, and is done.
+        self.interrupted = False
+        self._watch_on()
         drill = SlowDrill(
             drill=self._drill,
             factors={str(worker): factor for worker, factor in self.order.slow.items()},
@@ -91,6 +106,21 @@ class SlowSession:
         )
         report = judge_slow_drill(drill, self.watch.read_curve(), self.watch.events)
         return replace(report, trouble=(*self.trouble, *report.trouble))
+
+    def _let_go(self) -> None:
+        """Take the orders back; if the store is away they end with their lease."""
+        try:
+            self._lease.end()
+        except StoreError as error:
+            _log.warning("workers may stay slow for %g s more: %s", self.launch.lease_s, error)
+
+    def _watch_on(self) -> None:
+        """See what follows, as far as that can be seen: the drill is over, and is reported anyway."""
+        goal = self._last_step() + AFTER_STEPS
+        try:
+            self._wait(AFTER_S, lambda _view: self._last_step() >= goal)
+        except StoreError as error:
+            _log.warning("what followed the drill is not in the report: %s", error)
 
     def _make_orders(self) -> dict[WorkerId, Slowdown]:
         for_s = self.order.for_s
@@ -125,11 +155,11 @@ class SlowSession:
 
     def _wait(self, for_s: float, is_over: Callable[[JobView], bool]) -> None:
         """Look until the time is up, the job has ended, it is over, or somebody interrupts."""
-        self.interrupted = False
         deadline_s = time.monotonic() + for_s
         while not self.interrupted and time.monotonic() < deadline_s:
             view = self.watch.look()
-            if view.status.phase.ended or is_over(view):
+            self.ended = view.status.phase.ended
+            if self.ended or is_over(view):
                 return
             time.sleep(LOOK_S)
         self.watch.look()

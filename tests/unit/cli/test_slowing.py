@@ -12,6 +12,7 @@ import msgspec
 import psutil
 import pytest
 from cli_world import A, B, World
+from faulty_store import FaultyStore, Outage
 from rich.console import Console
 
 from elastane.cli import slowing
@@ -24,7 +25,7 @@ from elastane.model.errors import ConfigError
 from elastane.model.ids import NodeId, WorkerId
 from elastane.model.records import AgentRecord, JobInfo, JobKeys, JobPhase, Launch
 from elastane.observe.slowdowns import Pace, Slowed, SlowReport
-from elastane.store.base import DeleteKey, Store
+from elastane.store.base import DeleteKey, LeaseId, Store
 
 ORDER = SlowOrder(slow={B: 2.0}, processes=0, for_s=60.0)
 FOUND = Slowed(
@@ -150,6 +151,52 @@ def test_a_worker_of_another_node_that_keeps_its_own_files_is_taken_at_its_order
     world.put((keys.agent(far), agent), (keys.member(B), msgspec.structs.replace(member, node=far)))
     result = world.elastane("chaos", "digits", "--slow", "1=2", "--for", "100ms", "--json")
     assert (result.code, result.json["slowed"][0]["worker"]) == (0, "bbbb")
+
+
+def test_the_report_of_a_finished_drill_is_given_even_if_the_store_is_away_by_then(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(FaultyStore):
+        """A store that goes away when the orders are to be taken back."""
+
+        def revoke(self, lease: LeaseId) -> None:
+            self._outage.away = True
+            super().revoke(lease)
+
+    monkeypatch.setattr(slowing, "AFTER_S", 0.05)
+    order = SlowOrder(slow={B: 2.0}, processes=0, for_s=0.05)
+    with world.store() as store:
+        report = SlowSession(
+            store=Failing(store, Outage()), info=info, launch=Launch(lease_s=3.0), order=order
+        ).run()
+    assert report.trouble == ("bbbb was never slow: it has not seen the order",)
+    assert "workers may stay slow for 3 s more: the store does not answer" in caplog.text
+    assert "what followed the drill is not in the report" in caplog.text
+
+
+def test_an_interruption_before_the_workers_are_slow_ends_the_drill_all_the_same(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(_: float) -> None:
+        raise AssertionError("the drill goes on")
+
+    monkeypatch.setattr(slowing, "AFTER_S", 0.0)
+    monkeypatch.setattr(slowing.time, "sleep", wait)
+    with world.store() as store:
+        session = SlowSession(store=store, info=info, launch=Launch(), order=ORDER)
+        session.interrupted = True
+        session.run()
+        assert store.range(f"{JobKeys(info.job).prefix}slowdowns/").entries == ()
+
+
+def test_a_job_that_ends_during_the_drill_is_noticed(
+    world: World, info: JobInfo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slowing.time, "sleep", lambda _: world.end(info, JobPhase.FINISHED))
+    with world.store() as store:
+        session = SlowSession(store=store, info=info, launch=Launch(), order=ORDER)
+        session.run()
+    assert session.ended
 
 
 def test_the_report_shows_who_was_found_how_and_what_it_cost() -> None:
