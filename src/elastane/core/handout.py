@@ -25,7 +25,8 @@ from typing import NamedTuple
 from elastane.core.sightings import Sightings
 
 MOST_GOALS = 64
-"""Shards that one seat looks through at a time: where shards are tiny, few rounds must do for many."""
+"""Shards that one seat is given to look through at a time: where shards are tiny, few rounds must do for
+many. Who has found enough in the first ones leaves out the others (see `worker.scouts`)."""
 
 
 class Rest(NamedTuple):
@@ -44,10 +45,11 @@ class Span(NamedTuple):
 
 
 class Goal(NamedTuple):
-    """Ask to look how long a shard is, but not beyond so many samples."""
+    """Ask to look how long a shard is, but not beyond so many samples; those up to `offset` are trained."""
 
     shard: int
     samples: int
+    offset: int = 0
 
 
 class Counts(NamedTuple):
@@ -173,7 +175,7 @@ def plan_scouting(
 
 def _goals(rests: Iterable[Rest], sightings: Sightings, wanted: int, most: int = 1) -> list[Goal]:
     short = (
-        Goal(rest.shard, rest.offset + wanted)
+        Goal(rest.shard, rest.offset + wanted, rest.offset)
         for rest in rests
         if sightings.count(rest.shard, rest.offset, wanted) is None
     )

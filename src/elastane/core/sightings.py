@@ -51,12 +51,16 @@ class Sightings:
         return self._total
 
     def estimate_total(self) -> int:
-        """Return about how many samples all shards have, as if the others were like those that are known."""
+        """Return about how many samples all shards have, as if the others were like those that are known.
+
+        As long as no length is known, those that were looked into count with what was seen of them.
+        """
         seen = [self.of(shard) for shard in range(len(self._kept))]
         whole = [one.samples for one in seen if one.whole]
-        if not whole:
-            return sum(one.samples for one in seen)
-        mean = sum(whole) / len(whole)
+        known = whole or [one.samples for one in seen if one.samples]
+        if not known:
+            return 0
+        mean = sum(known) / len(known)
         return sum(one.samples if one.whole else max(one.samples, round(mean)) for one in seen)
 
     def of(self, shard: int) -> Sighting:

@@ -117,9 +117,10 @@ class Course:
         return tuple(goal for own in goals[vranks.start : vranks.stop] for goal in own)
 
     def look_ahead(self, goals: Sequence[Goal]) -> list[tuple[int, int, bool]]:
-        """Return (shard, samples, whether that is all of it) for each goal."""
+        """Return (shard, samples, whether that is all of it) for as many goals as are needed now."""
         assert self._scouts is not None
-        return self._scouts.look(goals)
+        assert self._handing is not None
+        return self._scouts.look(goals, self._handing.wanted)
 
     def learn(self, found: Sequence[tuple[int, int, bool]]) -> None:
         """Take note of what all workers found.
@@ -145,10 +146,26 @@ class Course:
 
     def fetch_rehearsal(self) -> Any:
         """Return the batch with which a worker that joins rehearses a step, by what it finds for itself."""
-        vranks = VrankRange(0, self.order.virtual_workers)
-        while (goals := self.find_goals(vranks)) is not None:
+        feeder, order = self._known_data()
+        if self._handing is None:
+            return feeder.fetch(0, 0, 0)
+        # As if it were alone and its part the whole step: it need not know where the others would read.
+        part = len(order.positions(0, 0, 0))
+        self._recut(replace(order, virtual_workers=1, batch_size=part, global_batch=part))
+        while (goals := self.find_goals(VrankRange(0, 1))) is not None:
             self.learn(self.look_ahead(goals))
-        return self.feeder.fetch(0, 0, 0)
+        batch = feeder.fetch(0, 0, 0)
+        self._handing.forget()
+        self._recut(order)
+        return batch
+
+    def _recut(self, order: DataOrder) -> None:
+        """Cut the data in another way from the first step on."""
+        feeder, _ = self._known_data()
+        self._data = (feeder, order)
+        feeder.recut(order)
+        if self._handing is not None:
+            self._handing.enter(order, 0, 0)
 
     def close(self) -> None:
         """End the data-loading processes, close what is open."""

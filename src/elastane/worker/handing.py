@@ -126,15 +126,17 @@ class Handing:
 
     # --- looking ahead ------------------------------------------------------------------------------
 
+    @property
+    def wanted(self) -> int:
+        """Return how many samples ahead are asked for."""
+        return STEPS_SEEN * self._known_order().global_batch
+
     def find_goals(self) -> tuple[tuple[Goal, ...], ...] | None:
         """Return where each virtual worker must look before the step that is due can begin; None: nowhere."""
-        if self.picks(BatchKey(*self._at, 0)) is not None:
+        if self._plan(*self._at) is not None:
             return None
-        order = self._known_order()
-        ledger = self._ledger.seated(order.virtual_workers)
-        goals = plan_scouting(
-            ledger, self._shards.order(self._at[0]), self._sightings, STEPS_SEEN * order.global_batch
-        )
+        ledger = self._ledger.seated(self._known_order().virtual_workers)
+        goals = plan_scouting(ledger, self._shards.order(self._at[0]), self._sightings, self.wanted)
         assert any(goals), "whenever a step cannot be planned, somebody can look further ahead"
         return goals
 
@@ -198,9 +200,8 @@ class Handing:
         else:
             ledger = self._ledger if epoch == self._at[0] else Ledger()
         if not self._sightings.are_whole:
-            full = STEPS_SEEN * order.global_batch
-            left = count_left(ledger, shards, self._sightings, full)
-            if left is None or left < full:
+            left = count_left(ledger, shards, self._sightings, self.wanted)
+            if left is None or left < self.wanted:
                 return None
         seats = range(order.virtual_workers)
         return plan_step(

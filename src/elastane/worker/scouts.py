@@ -1,9 +1,10 @@
 """Look ahead in shards whose lengths were not told, and say how many samples they have.
 
 A scout opens a shard a second time, beside whoever reads it for training, and counts what comes: nothing
-is kept. It goes on where it stopped, so a shard is read through once by each worker that holds it. What it
-answers depends on the shard and the question alone, not on how far it has been. What is random in `open`
-is drawn as if nobody had looked. Who is to look where is decided in `core.handout`.
+is kept. It goes on where it stopped, so a shard is read through once by each worker that holds it, unless
+many others came between. What it answers depends on the shards and the question alone, not on how far it
+has been. What is random in `open` is drawn as if nobody had looked. Who is to look where is decided in
+`core.handout`.
 """
 
 from collections import OrderedDict
@@ -40,17 +41,30 @@ class Scouts:
         self._lengths: dict[int, int] = {}
         self._indexed: set[int] = set()
 
-    def look(self, goals: Sequence[Goal]) -> list[tuple[int, int, bool]]:
-        """Return (shard, samples, whether that is all of it) for each goal.
+    def look(self, goals: Sequence[Goal], enough: int) -> list[tuple[int, int, bool]]:
+        """Return (shard, samples, whether that is all of it) for one goal after another.
+
+        Args:
+            goals: where to look.
+            enough: once so many untrained samples are found, the look ends: the other goals are not needed
+                now, and most of them never.
 
         Raises:
             ShardError: a shard cannot be opened.
         """
         drawn = capture_random_state()
+        found: list[tuple[int, int, bool]] = []
+        ahead = 0
         try:
-            return [(goal.shard, *self._look(goal)) for goal in goals]
+            for goal in goals:
+                seen = self._look(goal)
+                found.append((goal.shard, *seen))
+                ahead += max(0, seen.samples - goal.offset)
+                if ahead >= enough:
+                    break
         finally:
             apply_random_state(drawn)
+        return found
 
     def close(self) -> None:
         """Close all shards that were looked into."""
@@ -61,6 +75,8 @@ class Scouts:
         shard = goal.shard
         if shard not in self._lengths and shard not in self._scouts:
             self._open(shard)
+        if shard in self._scouts:
+            self._scouts.move_to_end(shard)
         while shard not in self._lengths and self._scouts[shard].place < goal.samples:
             self._go_on(shard, self._scouts[shard])
         # Also where more is known: one that was here before a loss may have looked further than the others.

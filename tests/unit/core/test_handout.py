@@ -143,8 +143,8 @@ def test_seats_look_ahead_in_what_they_hold_and_idle_ones_in_what_is_todo() -> N
     seen = Sightings([UNSEEN, Sighting(8, whole=True), *[UNSEEN] * 5])
     ledger = Ledger(opened=3, returned=(Rest(6, 3),), doing=(Rest(0, 2), Rest(1, 4), None))
     assert plan_scouting(ledger, [0, 1, 6, 2, 3, 4, 5], seen, 10) == (
-        (Goal(0, 12),),
-        (Goal(6, 13), Goal(3, 10), Goal(5, 10)),
+        (Goal(0, 12, 2),),
+        (Goal(6, 13, 3), Goal(3, 10), Goal(5, 10)),
         (Goal(2, 10), Goal(4, 10)),
     )
 
@@ -176,7 +176,8 @@ def test_what_is_found_is_kept_by_a_commit_and_forgotten_without_one() -> None:
 def test_samples_are_estimated_from_the_shards_that_are_known() -> None:
     seen = Sightings([Sighting(10, whole=True), Sighting(20, whole=True), UNSEEN, Sighting(40, whole=False)])
     assert seen.estimate_total() == 10 + 20 + 15 + 40
-    assert Sightings([UNSEEN, Sighting(7, whole=False)]).estimate_total() == 7
+    assert Sightings([UNSEEN, UNSEEN]).estimate_total() == 0
+    assert Sightings([UNSEEN, Sighting(7, whole=False)]).estimate_total() == 14
 
 
 @pytest.mark.parametrize(
@@ -218,9 +219,12 @@ class World:
         goals = plan_scouting(self.ledger.seated(seats), self.order, self.sightings, 2 * batch)
         before = [self.sightings.of(shard) for shard in range(len(self.lengths))]
         for own in goals:
-            for shard, samples in own:
-                length = self.lengths[shard]
-                self.sightings.note(shard, Sighting(min(length, samples), whole=samples > length))
+            found = 0
+            for shard, samples, offset in own:
+                if found < 2 * batch:  # who has found enough looks no further
+                    length = self.lengths[shard]
+                    self.sightings.note(shard, Sighting(min(length, samples), whole=samples > length))
+                    found += max(0, min(length, samples) - offset)
         assert before != [self.sightings.of(shard) for shard in range(len(self.lengths))]
         self.rounds += 1
 

@@ -69,6 +69,16 @@ class Trained:
         ]
 
 
+FAR = 1_000_000
+"""More samples than any look finds."""
+
+
+def begin(files: Files) -> Course:
+    job = elastane.Job(batch=FixedGlobal(4))
+    job.loader(make(files), collate_fn=as_list)
+    return job._trainer.course
+
+
 plans = st.dictionaries(st.integers(0, 12), st.integers(1, 8), max_size=6)
 losses = st.dictionaries(st.integers(0, 12), st.integers(1, 6), max_size=4)
 
@@ -177,6 +187,39 @@ def test_nothing_is_opened_before_it_is_due_where_lengths_are_not_told() -> None
     assert files.read <= 2 * 400 + 2 * 40  # once by who trains, once by who looks ahead, and one that moved
 
 
+def test_a_first_step_in_many_shards_looks_no_further_ahead_than_two_steps_for_each_worker() -> None:
+    files = Files([1000] * 200)
+    course = begin(files)
+    course.enter(4)
+    looks = [course.look_ahead(course.find_goals(VrankRange(seat, seat + 1)) or ()) for seat in range(4)]
+    assert [[samples for _, samples, _ in own] for own in looks] == [[8]] * 4
+    course.learn([one for own in looks for one in own])
+    assert course.find_goals(VrankRange(0, 4)) is None
+    assert (len(files.opened), files.read) == (4, 4 * 8)
+
+
+def test_a_joiner_that_rehearses_reads_what_its_own_part_needs_and_no_more() -> None:
+    files = Files([1000] * 200)
+    job = elastane.Job(batch=FixedGlobal(32))
+    job._expected_workers = 8
+    job.loader(make(files), collate_fn=as_list)
+    course = job._trainer.course
+    order = course.order
+    assert [sample[1] for sample in course.fetch_rehearsal()] == [0, 1, 2, 3]
+    assert (len(files.opened), files.read) == (2, 2 * 4 + 4)
+    assert course.order == order
+
+
+def test_a_rehearsal_leaves_nothing_that_the_first_generation_could_see() -> None:
+    rehearsed, fresh = begin(Files(LENGTHS)), begin(Files(LENGTHS))
+    rehearsed.fetch_rehearsal()
+    for course in (rehearsed, fresh):
+        course.enter(3)
+    everybody = VrankRange(0, 3)
+    assert rehearsed.find_goals(everybody) == fresh.find_goals(everybody) is not None
+    assert rehearsed.order == fresh.order
+
+
 def test_samples_that_remain_are_estimated_while_lengths_are_not_known() -> None:
     remaining: list[int] = []
 
@@ -193,13 +236,8 @@ def test_samples_that_remain_are_estimated_while_lengths_are_not_known() -> None
 
 
 def test_what_was_found_for_a_step_that_was_lost_is_forgotten_since_others_may_not_know_it() -> None:
-    def begin() -> Course:
-        job = elastane.Job(batch=FixedGlobal(4))
-        job.loader(make(Files(LENGTHS)))
-        return job._trainer.course
-
     both = VrankRange(0, 2)
-    told, untold = begin(), begin()
+    told, untold = begin(Files(LENGTHS)), begin(Files(LENGTHS))
     goals = told.find_goals(VrankRange(0, 1))
     assert goals is not None
     told.learn(told.look_ahead(goals))
@@ -311,23 +349,43 @@ def test_a_scout_goes_on_where_it_stopped_and_reads_a_shard_once() -> None:
     files = Files([10, 3])
     scouts = Scouts(make(files))
     drawn = torch.get_rng_state()
-    assert scouts.look([Goal(0, 4), Goal(1, 4)]) == [(0, 4, False), (1, 3, True)]
-    assert scouts.look([Goal(0, 10)]) == [(0, 10, False)]
-    assert scouts.look([Goal(0, 11), Goal(1, 99)]) == [(0, 10, True), (1, 3, True)]
-    assert scouts.look([Goal(0, 4), Goal(1, 3)]) == [(0, 4, False), (1, 3, False)]  # as the first time
+    assert scouts.look([Goal(0, 4), Goal(1, 4)], FAR) == [(0, 4, False), (1, 3, True)]
+    assert scouts.look([Goal(0, 10)], FAR) == [(0, 10, False)]
+    assert scouts.look([Goal(0, 11), Goal(1, 99)], FAR) == [(0, 10, True), (1, 3, True)]
+    assert scouts.look([Goal(0, 4), Goal(1, 3)], FAR) == [(0, 4, False), (1, 3, False)]  # as the first time
     assert (files.opened, files.read, files.closed) == ([0, 1], 13, 2)
     assert torch.equal(torch.get_rng_state(), drawn)
 
 
+def test_a_look_ends_once_enough_was_found_whatever_was_found_before() -> None:
+    files = Files([10, 3, 0, 9, 50, 50])
+    goals = [Goal(1, 8), Goal(2, 8), Goal(0, 4 + 8, 4), Goal(3, 8), Goal(4, 8)]
+    found = [(1, 3, True), (2, 0, True), (0, 10, True)]  # 3, nothing, and 6 behind the fourth
+    scouts = Scouts(make(files))
+    assert scouts.look(goals, 8) == found
+    scouts.look([Goal(3, 8), Goal(4, 8), Goal(5, 20)], FAR)
+    assert scouts.look(goals, 8) == found
+
+
+def test_the_scout_that_rested_longest_is_closed_first() -> None:
+    files = Files([10] * (MOST_SCOUTS + 1))
+    scouts = Scouts(make(files))
+    scouts.look([Goal(number, 2) for number in range(MOST_SCOUTS)], FAR)
+    scouts.look([Goal(0, 4)], FAR)
+    scouts.look([Goal(MOST_SCOUTS, 2)], FAR)
+    scouts.look([Goal(0, 6)], FAR)
+    assert files.opened == [*range(MOST_SCOUTS), MOST_SCOUTS]
+
+
 def test_a_scout_asks_shards_that_know_their_length() -> None:
     files = Files([10, 3], indexed=True)
-    assert Scouts(make(files)).look([Goal(0, 4), Goal(1, 4)]) == [(0, 10, True), (1, 3, True)]
+    assert Scouts(make(files)).look([Goal(0, 4), Goal(1, 4)], FAR) == [(0, 10, True), (1, 3, True)]
 
 
 def test_few_scouts_stay_open() -> None:
     files = Files([10] * 20)
     scouts = Scouts(make(files))
-    scouts.look([Goal(number, 2) for number in range(20)])
+    scouts.look([Goal(number, 2) for number in range(20)], FAR)
     assert files.closed == 20 - MOST_SCOUTS
     scouts.close()
     assert files.closed == 20
