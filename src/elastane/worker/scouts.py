@@ -14,7 +14,7 @@ from typing import Any
 
 from elastane.core.handout import Goal
 from elastane.core.sightings import Sighting
-from elastane.worker.seeding import apply_random_state, capture_random_state
+from elastane.worker.seeding import kept_random_state
 from elastane.worker.shards import ShardedData, is_indexed
 
 MOST_SCOUTS = 8
@@ -52,18 +52,15 @@ class Scouts:
         Raises:
             ShardError: a shard cannot be opened.
         """
-        drawn = capture_random_state()
         found: list[tuple[int, int, bool]] = []
         ahead = 0
-        try:
+        with kept_random_state():
             for goal in goals:
                 seen = self._look(goal)
                 found.append((goal.shard, *seen))
                 ahead += max(0, seen.samples - goal.offset)
                 if ahead >= enough:
                     break
-        finally:
-            apply_random_state(drawn)
         return found
 
     def close(self) -> None:

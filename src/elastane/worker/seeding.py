@@ -7,6 +7,8 @@ Streams are well defined but not those of `torch.manual_seed`: this one costs 7 
 
 import random
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -70,6 +72,16 @@ def capture_random_state() -> RandomState:
         numpy=numpy.random.get_state() if numpy is not None else None,
         python=random.getstate(),
     )
+
+
+@contextmanager
+def kept_random_state() -> Iterator[None]:
+    """Put all generators back where they were, also if what is done meanwhile raises."""
+    drawn = capture_random_state()
+    try:
+        yield
+    finally:
+        apply_random_state(drawn)
 
 
 def apply_random_state(state: RandomState) -> None:

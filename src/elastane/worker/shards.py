@@ -17,7 +17,7 @@ from itertools import accumulate
 from typing import Any, NamedTuple
 
 from elastane.model.errors import ConfigError, ModelMismatchError, ShardError
-from elastane.worker.seeding import apply_random_state, capture_random_state
+from elastane.worker.seeding import kept_random_state
 
 MOST_READERS = 64
 """Shards that a process keeps open: a worker has one for each of its virtual workers, and descriptors are
@@ -68,10 +68,8 @@ class ShardedData:
         """
         if self.known_lengths is not None:
             return self.known_lengths
-        drawn = capture_random_state()
-        counted = tuple(_count(name, self._open) for name in self.names)
-        apply_random_state(drawn)
-        return counted
+        with kept_random_state():
+            return tuple(_count(name, self._open) for name in self.names)
 
     @cached_property
     def _ends(self) -> tuple[int, ...]:
@@ -195,17 +193,15 @@ class _Reader:
         offset, self._length = pick.offset, pick.length
         if self._source is None or (self._samples is not None and offset != self.place):
             # How far a reader has to go must not show in what the sample's own code draws.
-            drawn = capture_random_state()
-            self._go_to(offset)
-            apply_random_state(drawn)
+            with kept_random_state():
+                self._go_to(offset)
         if self._samples is None:
             return self._source[offset]
         sample = self._take()
         if self.place == self._length:
-            drawn = capture_random_state()
-            if next(self._samples, _END) is not _END:
-                raise self._changed("more")
-            apply_random_state(drawn)
+            with kept_random_state():
+                if next(self._samples, _END) is not _END:
+                    raise self._changed("more")
             self.is_through = True
             self.close()
         return sample

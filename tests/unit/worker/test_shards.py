@@ -3,6 +3,7 @@
 import os
 import pickle
 import random
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,46 @@ def test_a_virtual_worker_reads_shards_from_front_to_back_and_opens_each_once() 
 def test_positions_beyond_the_end_begin_anew() -> None:
     orders = ShardOrders([2, 2], 7, 3, shuffle=False)
     assert orders.indices(0, range(6)) == [0, 2, 3, 1, 0, 2]
+
+
+class Ragged(Files):
+    """Shards that draw on their way and fail after three samples."""
+
+    def open(self, number: int) -> Any:
+        for sample in super().open(number):
+            if sample[1] == 3:
+                raise OSError("the disk is gone")
+            yield sample
+
+
+def skip_to_the_end(files: Ragged) -> None:
+    make(files, lengths=[5])[4]
+
+
+def count(files: Ragged) -> None:
+    len(make(files))
+
+
+@pytest.mark.parametrize("use", [skip_to_the_end, count])
+def test_an_error_on_the_way_to_a_sample_leaves_random_generators_where_they_were(use: Any) -> None:
+    files = Ragged([5], noisy=True)
+    before = torch.get_rng_state(), random.getstate()
+    with pytest.raises(OSError, match="the disk is gone"):
+        use(files)
+    assert torch.equal(torch.get_rng_state(), before[0])
+    assert random.getstate() == before[1]
+
+
+def test_a_shard_that_goes_on_beyond_its_end_shows_in_no_random_generator() -> None:
+    ends, goes_on = (Files([length], noisy=True) for length in (3, 5))
+    states = []
+    for files in (ends, goes_on):
+        torch.manual_seed(1)
+        data = make(files, lengths=[3])
+        with suppress(ShardError):
+            data.__getitems__([0, 1, 2])
+        states.append(torch.get_rng_state())
+    assert torch.equal(*states)
 
 
 @pytest.mark.parametrize("seed", range(5))
