@@ -102,23 +102,18 @@ def compute_joins(events: Iterable[Event]) -> tuple[JoinReport, ...]:
     those of all runs of a job go together.
     """
     reports: dict[WorkerId, JoinReport] = {}
-    # Generations count anew in each run of a job, which an agent's start tells.
-    run, moved, joined_in = 0, dict[tuple[int, int], int](), dict[WorkerId, tuple[int, int]]()
+    moved: dict[int, int] = {}  # of each generation: they are numbered on over all runs of a job
     for event in events:
         fields = event.fields
-        if event.kind == "agent_started":
-            run += 1
-        elif event.kind == "switched":
-            moved[run, int(fields.get("generation") or 0)] = int(fields.get("moved_bytes") or 0)
+        if event.kind == "switched":
+            moved[int(fields.get("generation") or 0)] = int(fields.get("moved_bytes") or 0)
         elif event.kind in _STAGES and fields.get("worker"):
             worker = WorkerId(fields["worker"])
             before = reports.get(worker, JoinReport(worker=worker, asked_at_s=event.at_s))
             reports[worker] = _STAGES[event.kind](before, event)
-            if event.kind == "joined" and fields.get("generation") is not None:
-                joined_in[worker] = (run, int(fields["generation"]))
     return tuple(
-        replace(report, moved_bytes=moved.get(joined_in.get(worker, (0, 0)), 0))
-        for worker, report in reports.items()
+        report if report.generation is None else replace(report, moved_bytes=moved.get(report.generation, 0))
+        for report in reports.values()
     )
 
 

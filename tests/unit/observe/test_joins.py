@@ -81,16 +81,17 @@ def test_a_worker_that_ends_before_it_took_part_is_gone_and_one_that_ends_later_
     ]
 
 
-def test_generations_of_different_runs_are_told_apart() -> None:
+def test_agents_that_start_between_a_switch_and_its_joins_take_nothing_from_what_was_moved() -> None:
     events = [
         event("agent_started", 0.0, "agent n0"),
         *life("w1", 1.0),
-        joined("w1", 2.0, 2),
         event("switched", 2.0, generation=2, moved_bytes=5),
-        event("agent_started", 10.0, "agent n0"),
+        event("agent_started", 2.0, "agent n1"),  # a node that begins to serve, or an agent that died
+        joined("w1", 2.0, 2),
+        event("agent_started", 10.0, "agent n0"),  # the job was stopped and goes on
         *life("w2", 11.0),
-        event("switched", 12.0, generation=2, moved_bytes=7),
-        joined("w2", 12.0, 2),
+        event("switched", 12.0, generation=3, moved_bytes=7),
+        joined("w2", 12.0, 3),
     ]
     assert [report.moved_bytes for report in compute_joins(events)] == [5, 7]
 
