@@ -8,9 +8,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import IO
@@ -39,12 +41,10 @@ class Supervisor:
         `directory`."""
         self._order = order
         self._directory = directory
-        self._listener: IO[bytes] | None = None
-        """Where the agent hears requests to stop; None while there is none that has its order."""
+        self._listener: _Listener | None = None
+        """The agent that hears requests to stop; None while there is none that has its order."""
         self._stops = 0
-        self._told = 0
-        """Requests to stop that the present agent was told of."""
-        self._telling = False
+        self._telling = threading.Lock()
 
     def run(self, on_signal: Callable[[], None] | None = None) -> JobStatus:
         """Return how the job ended. In the main thread: signals count as requests to stop meanwhile.
@@ -107,7 +107,7 @@ class Supervisor:
             assert process.stdout is not None
             # First the order, then requests to stop: one that comes meanwhile is only counted.
             _write_all(process.stdin, msgspec.json.encode(self._order) + b"\n")
-            self._told, self._listener = 0, process.stdin
+            self._listener = _Listener(process.stdin)
             self._tell_stops()
             said = process.stdout.read()
             code = process.wait()
@@ -117,27 +117,34 @@ class Supervisor:
     def _tell_stops(self) -> None:
         """Tell the agent of each request to stop that it has not been told of, once.
 
-        A signal may come at any point here, and its handler comes here as well: then it leaves the telling
-        to whom it has interrupted, who looks once more after he has said that he is done.
+        A signal may come at any point here, and its handler comes here as well, as may another thread: then
+        it leaves the telling to who is at it, who looks once more after he has said that he is done.
         """
-        while (listener := self._listener) is not None and self._told < self._stops:
-            if self._telling:
+        while (listener := self._listener) is not None and listener.told < self._stops:
+            if not self._telling.acquire(blocking=False):
                 return
-            self._telling = True
             try:
-                while self._told < self._stops:
-                    self._told += 1
-                    _write_all(listener, b"s")
+                while listener.told < self._stops:
+                    listener.told += 1
+                    _write_all(listener.pipe, b"s")
             finally:
-                self._telling = False
+                self._telling.release()
+
+
+@dataclass(slots=True)
+class _Listener:
+    """Hold how many requests to stop one agent was told of, and where it hears them."""
+
+    pipe: IO[bytes]
+    told: int = 0
 
 
 def _write_all(pipe: IO[bytes], words: bytes) -> None:
     try:
         while words:
             words = words[pipe.write(words) :]
-    except BrokenPipeError:
-        return  # it has died in this moment, which is about to be seen
+    except (BrokenPipeError, ValueError):
+        return  # it has died, or its pipe was closed, in this moment, which is about to be seen
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import io
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from elastane.model.records import JobPhase, JobStatus
 ORDER = Order(store_url="memory://x", job=JobId("j"), home="/h", node=NodeId("n"))
 LINE = msgspec.json.encode(ORDER) + b"\n"
 ENDED = JobStatus(phase=JobPhase.STOPPED)
+
+DEADLINE_S = 60.0
 
 Moment = Callable[[str], None]
 
@@ -122,6 +125,34 @@ def test_the_next_agent_is_told_of_all_requests_whenever_they_came(
         folder.mkdir()
         _, second = World(folder, monkeypatch, codes=(-9, 0)).run(moment)
         assert second == LINE + b"s", moment
+
+
+def test_a_thread_that_ends_the_job_while_one_agent_dies_and_the_next_begins_reaches_that_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tells_first, second_begun, second_told = (threading.Event() for _ in range(3))
+
+    def happens(moment: str) -> None:
+        agent, thread = len(world.agents), threading.current_thread() is threading.main_thread()
+        if not thread and not second_begun.is_set():
+            tells_first.set()
+            assert second_begun.wait(DEADLINE_S)
+            raise ValueError("write to closed file")
+        if not thread and moment == "after a write" and world.agents[-1].stdin.heard == LINE + b"ss":
+            second_told.set()
+        if thread and moment == "at the end" and agent == 1:
+            ender.start()
+            assert tells_first.wait(DEADLINE_S)
+        if thread and moment == "at the end" and agent == 2:
+            second_begun.set()
+            assert second_told.wait(DEADLINE_S)
+
+    world = World(tmp_path, monkeypatch, codes=(-9, 0))
+    monkeypatch.setattr(world, "_happens", happens)
+    ender = threading.Thread(target=world.supervisor.end_at_once)
+    assert world.run() == [LINE, LINE + b"ss"]
+    ender.join(DEADLINE_S)
+    assert not ender.is_alive()
 
 
 def test_a_signal_between_any_two_lines_reaches_the_agent_after_its_order_and_once(
