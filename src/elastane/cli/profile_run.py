@@ -33,6 +33,9 @@ from elastane.store.open import open_store
 
 LOOK_S = 0.03
 """Time between two looks at what the workers tell: nothing waits for it but the end."""
+PATIENCE_S = 10.0
+"""What is not told so long after the last size's steps will not come: events and metrics are written within
+a second, unless a worker is lost or the disk is full."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +66,7 @@ class Measurement:
         outcome: how the job ended.
         step_time_s: median over all its steps; 0 if there was none.
         interrupted: a signal ended it.
+        gave_up: something of a size never came, so it was ended without.
     """
 
     plan: ProfilePlan
@@ -71,6 +75,7 @@ class Measurement:
     outcome: Outcome
     step_time_s: float
     interrupted: bool
+    gave_up: bool = False
 
     @property
     def device_type(self) -> str:
@@ -112,6 +117,8 @@ class Measurement:
         measured = f"{done} of {format_count(wanted, 'number')} of workers had been measured"
         if self.failed:
             return f"{self.outcome.message or 'the job failed'} ({measured})"
+        if self.gave_up:
+            return self._explain_loss()
         # What is known of some sizes need not hold for the others: the rest takes so many steps at least.
         rest = compute_needed_steps(self.plan, self.step_time_s, done)
         needed = max(compute_needed_steps(self.plan, self.step_time_s), self.outcome.step + rest)
@@ -119,6 +126,14 @@ class Measurement:
             f"the script ended after {format_count(self.outcome.step, 'step')}, when {measured}; "
             f"some {needed} steps are needed: let it train longer, or take fewer --steps or --allocations"
             + ("" if not done else "; --partial writes what was measured")
+        )
+
+    def _explain_loss(self) -> str:
+        done = {allocation.steps.workers for allocation in self.allocations}
+        lost = [format_count(n, "worker") for n in self.plan.allocations if n not in done]
+        return (
+            f"not all that was measured with {', '.join(lost)} was told: a worker was lost just then, or the "
+            "disk is full; measure again" + ("; --partial writes what was measured" if done else "")
         )
 
 
@@ -159,6 +174,7 @@ def measure_script(folder: Path, finding: Finding, out: Output) -> Measurement:
             outcome=outcome,
             step_time_s=reader.step_time_s,
             interrupted=reader.interrupted and not reader.told_all,
+            gave_up=reader.gave_up,
         )
 
 
@@ -172,6 +188,7 @@ class Reader(threading.Thread):
         self.error: ElastaneError | OSError | None = None
         self.interrupted = False
         self.told_all = False
+        self.gave_up = False
         self._home = home
         self._info = info
         self._finding = finding
@@ -184,6 +201,7 @@ class Reader(threading.Thread):
         self._new_metrics = MetricsTail(Path(info.directory))
         self._said: set[int] = set()
         self._fits = finding.base is None
+        self._last_told_s: float | None = None
 
     def interrupt(self) -> None:
         """Take a signal: end the job at once. Safe in signal handlers."""
@@ -197,9 +215,8 @@ class Reader(threading.Thread):
                 while not self._done.wait(LOOK_S):
                     self._check_fit(store)
                     self._look()
-                    if not self.told_all and self._is_complete:
-                        self.told_all = True
-                        self._supervisor.end_at_once()
+                    if not (self.told_all or self.gave_up):
+                        self._end_if_due()
                 self._look()
         except (ElastaneError, OSError) as error:
             self.error = error
@@ -222,6 +239,26 @@ class Reader(threading.Thread):
     @property
     def _is_complete(self) -> bool:
         return len(self._said) == len(self._finding.plan.allocations)
+
+    def _end_if_due(self) -> None:
+        """End the job if all is told, or if what is missing will not come any more."""
+        last = self._is_last_told
+        if last and self._last_told_s is None:
+            self._last_told_s = time.monotonic()
+        self.told_all = self._is_complete
+        waited_s = 0.0 if self._last_told_s is None else time.monotonic() - self._last_told_s
+        self.gave_up = last and not self.told_all and waited_s > PATIENCE_S
+        if self.told_all or self.gave_up:
+            self._supervisor.end_at_once()
+
+    @property
+    def _is_last_told(self) -> bool:
+        """Tell whether the steps of the last size are told: nobody will ask for another one."""
+        smallest = self._finding.plan.allocations[-1]
+        return any(
+            event.kind == "allocation_measured" and event.fields["workers"] == smallest
+            for event in self._events
+        )
 
     def _look(self) -> None:
         new_events, new_metrics = self._new_events.poll(), self._new_metrics.poll()

@@ -44,12 +44,13 @@ class MemoryMeter:
             torch.cuda.reset_peak_memory_stats(self._device)
 
     def read_rss(self) -> int:
-        """Return the most bytes that were resident at once; 0 where the kernel does not tell.
-
-        Raises:
-            OSError: the kernel's file cannot be read.
-        """
-        found = re.search(r"^VmHWM:\s+(\d+) kB$", self._status.read_text(), re.MULTILINE)
+        """Return the most bytes that were resident at once; 0 where the kernel does not tell."""
+        try:
+            told = self._status.read_text()
+        except OSError as error:
+            _log.info("the peak of resident memory is not known: %s", error)
+            return 0
+        found = re.search(r"^VmHWM:\s+(\d+) kB$", told, re.MULTILINE)
         return int(found[1]) << 10 if found else 0
 
     def read_device(self) -> int | None:

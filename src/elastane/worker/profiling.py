@@ -38,6 +38,8 @@ class Profiling:
         self._meter = AllocationMeter(plan)
         self._main: Topology | None = None
         self._untold: MeasuredSteps | None = None
+        self._asked: MeasuredSteps | None = None
+        """What the next size was asked for after, for all one knows, and is not told yet."""
         self._next_ask_s = 0.0
 
     def enter(self, topology: Topology, *, main: bool) -> None:
@@ -74,14 +76,19 @@ class Profiling:
 
     def _go_on(self, store: Store, topology: Topology, measured: MeasuredSteps) -> None:
         """Tell which steps count and ask for the next size, unless a change or a loss lies in them."""
-        if self._untold is not measured:
-            return  # told already, or a generation ago
         job = self._control.context.job
-        view = read_picture(store, job).view
-        if not is_quiet(view, topology) or view.spec.wanted != measured.workers:
-            return
-        self._untold = None
+        if self._asked is not measured:
+            if self._untold is not measured:
+                return  # told already, or a generation ago
+            view = read_picture(store, job).view
+            if not is_quiet(view, topology) or view.spec.wanted != measured.workers:
+                return
+            self._asked = measured
+        # A request that failed may have taken effect: it is made again, whatever has come of the first.
         following = find_next(self._plan, measured.workers)
+        if following is not None:
+            request_scale(store, job, following)
+        self._untold = self._asked = None
         self._control.events.append(
             "allocation_measured",
             worker=self._control.context.worker,
@@ -91,8 +98,6 @@ class Profiling:
             last_step=measured.last,
             reason=f"next: {following} workers" if following is not None else "the last one",
         )
-        if following is not None:
-            request_scale(store, job, following)
 
 
 def make_profiling(control: Control) -> Profiling | None:

@@ -104,6 +104,14 @@ WHOLE = Measurement(
 )
 
 
+def test_a_measurement_in_which_something_was_lost_says_so_and_asks_for_no_more_steps() -> None:
+    lost = replace(WHOLE, allocations=WHOLE.allocations[1:], gave_up=True)
+    assert lost.explain() == (
+        "not all that was measured with 2 workers was told: a worker was lost just then, or the disk is "
+        "full; measure again; --partial writes what was measured"
+    )
+
+
 @pytest.fixture
 def script(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)

@@ -7,6 +7,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from elastane.cli import profile_run
 from elastane.cli.home import Home
 from elastane.cli.output import Output
 from elastane.cli.profile_run import Finding, Reader
@@ -162,6 +163,21 @@ def test_the_job_is_ended_when_all_sizes_are_told_and_each_is_said_once(
     )
 
 
+def test_a_size_of_which_something_was_lost_does_not_keep_the_job_running(
+    job: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(profile_run, "PATIENCE_S", 0.0)
+    reader = job.read()
+    job.tell_memory("w1", 1)  # and w2 was killed before it could tell
+    job.tell_steps(1, 2, 0)
+    job.tell_memory("w1", 2)
+    job.tell_steps(2, 1, 10)
+    assert job.supervisor.ended.wait(DEADLINE_S)
+    reader.finish()
+    assert (reader.told_all, reader.gave_up, reader.error, job.supervisor.orders) == (False, True, None, 1)
+    assert [allocation.steps.workers for allocation in reader.complete_allocations()] == [1]
+
+
 def test_what_is_told_at_the_very_end_is_read_too(job: World) -> None:
     reader = job.read()
     job.tell_memory("w1", 2)
@@ -169,6 +185,7 @@ def test_what_is_told_at_the_very_end_is_read_too(job: World) -> None:
     reader.finish()
     assert [allocation.steps.workers for allocation in reader.complete_allocations()] == [1]
     assert not reader.told_all
+    assert not reader.gave_up
 
 
 def test_a_signal_ends_the_job_at_once(job: World) -> None:

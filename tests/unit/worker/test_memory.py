@@ -42,6 +42,8 @@ def test_a_kernel_that_keeps_the_mark_or_does_not_tell_it_is_borne(tmp_path: Pat
     assert meter.read_rss() == 512 * 1024
     status.write_text("Name:\tpython\n")
     assert meter.read_rss() == 0
+    status.unlink()
+    assert meter.read_rss() == 0
 
 
 def test_on_an_accelerator_torch_tells_what_it_has_allocated(monkeypatch: pytest.MonkeyPatch) -> None:

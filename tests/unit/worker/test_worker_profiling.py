@@ -2,12 +2,14 @@
 
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from elastane.core.view import encode
 from elastane.jobs.requests import read_picture, request_scale
+from elastane.model.errors import JobStateError, StoreBusyError
 from elastane.model.ids import DeviceId, JobId, NodeId, WorkerId
 from elastane.model.records import (
     JobKeys,
@@ -24,6 +26,7 @@ from elastane.observe.metrics import MetricsRecord
 from elastane.store.base import Put, Store
 from elastane.store.open import open_store
 from elastane.worker import profiling
+from elastane.worker.calls import OUTAGE, Calls
 from elastane.worker.profiling import Profiling, make_profiling
 
 JOB = JobId("j")
@@ -62,11 +65,14 @@ class Job:
         self.main = main
         self.memory = Memory()
         self.profiling = Profiling(self, PLAN, self.memory)  # type: ignore[arg-type]
+        self.calls = Calls()
         put(store, KEYS.spec, Spec(wanted=size, minimum=size))
         self.switch(size)
 
     def post(self, work: Callable[[Store], object]) -> None:
-        work(self.store)
+        self.calls.post(work)
+        with suppress(*OUTAGE):  # tried again with the next one
+            self.calls.answer(self.store)
 
     def append(self, kind: str, **fields: Any) -> None:
         self.logged.append((kind, fields))
@@ -225,6 +231,48 @@ def test_a_size_that_is_not_the_one_wanted_is_not_told_and_forgotten_with_its_ge
     job.switch(3)
     job.train(20)
     assert job.told("allocation_measured") == []
+
+
+@pytest.mark.parametrize("takes_effect", [True, False])
+@pytest.mark.parametrize("error", [StoreBusyError("locked"), JobStateError("changed all the time")])
+def test_a_request_for_the_next_size_that_failed_is_repeated_whether_it_took_effect_or_not(
+    store: Store, monkeypatch: pytest.MonkeyPatch, error: Exception, takes_effect: bool
+) -> None:
+    failures = [error]
+
+    def request_then_fail(store: Store, job: JobId, amount: int) -> None:
+        if takes_effect or not failures:
+            request_scale(store, job, amount)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(profiling, "request_scale", request_then_fail)
+    job = Job(store)
+    job.train(8)
+    assert (job.told("allocation_measured"), job.wanted) == ([], 2 if takes_effect else 4)
+    job.train(3)
+    assert [f["last_step"] for f in job.told("allocation_measured")] == [7]
+    assert job.wanted == 2
+
+
+def test_a_size_is_told_also_if_the_answer_to_the_request_comes_after_the_change(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failures = [StoreBusyError("locked")]
+
+    def request_then_fail(store: Store, job: JobId, amount: int) -> None:
+        request_scale(store, job, amount)
+        if failures:
+            raise failures.pop()
+
+    monkeypatch.setattr(profiling, "request_scale", request_then_fail)
+    job = Job(store)
+    job.train(8)
+    job.switch(2)
+    job.calls.answer(store)
+    job.train(8)
+    assert [(f["workers"], f["last_step"]) for f in job.told("allocation_measured")] == [(4, 7), (2, 15)]
+    assert job.wanted == 1
 
 
 def test_a_job_that_is_there_to_be_trained_is_not_measured(store: Store) -> None:
