@@ -33,7 +33,7 @@ def make_world(deeds: list[tuple[float, Deed]], wanted: int = 2) -> World:
     world = World(1)
     world.virtual_workers, world.devices, world.wanted = 4, 4, wanted
     world.step_s, world.transfer_s, world.total_steps = 0.25, 0.1, 30
-    world.weather, world.deeds = CALM, deeds
+    world.weather, world.deeds, world.evaluate_every = CALM, deeds, 0
     world.nodes = {N0: world.devices}
     world.agents = {N0: Agent(world, N0, world.devices)}
     for number in range(1, 6):

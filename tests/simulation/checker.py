@@ -9,7 +9,7 @@ from elastane.model.ids import WorkerId
 from elastane.model.records import JobPhase, Recovery
 from elastane.model.topology import Mode, Topology
 
-from .toy import Part, State, StepRecord, compute_next
+from .toy import Part, Sent, Share, State, StepRecord, compute_next
 
 if TYPE_CHECKING:
     from .world import World
@@ -151,9 +151,14 @@ class Checker:
         assert newest is not None
         self._check(worker in newest.members, "I5", f"{worker} trains without a lease")
 
+    def shares_fit(self, worker: WorkerId, own: Share, shares: dict[WorkerId, object]) -> None:
+        """Check what a gathering between two steps has brought: shares of this very gathering."""
+        strange = {w: share for w, share in shares.items() if share != own}
+        self._check(not strange, "I3", f"{worker} in {own} is given {strange}")
+
     def parts_fit(self, worker: WorkerId, state: State, parts: dict[WorkerId, Part]) -> None:
         """Check what is about to be added up."""
-        strange = {w: p.state.step for w, p in parts.items() if p.state != state}
+        strange = {w: p for w, p in parts.items() if not isinstance(p, Part) or p.state != state}
         self._check(not strange, "I3", f"{worker} at step {state.step} adds up parts of {strange}")
 
     def committed(self, worker: WorkerId, record: StepRecord) -> None:
@@ -213,7 +218,7 @@ class Checker:
         right = state.step == step and state.digest == self.reference.get(step)
         self._check(right, "I4", f"{worker} enters generation {topology.generation} at {step} with {state}")
 
-    def supplies_agree(self, worker: WorkerId, topology: Topology, states: set[State]) -> None:
+    def supplies_agree(self, worker: WorkerId, topology: Topology, states: set[Sent]) -> None:
         """Check the shares of the state that a newcomer is sent."""
         self._check(len(states) == 1, "I4", f"{worker} is sent {states} for {topology.generation}")
 

@@ -126,9 +126,16 @@ class Fabric:
         link = self._links.get(proposal)
         return link is None or len(link.connected) == len(link.peers)
 
-    def send(self, end: End, number: int, part: object, delay_s: float = 0.0) -> None:
-        """Send a part of an exchange to all other peers."""
-        for peer in end.link.peers:
+    def send(
+        self,
+        end: End,
+        number: int,
+        part: object,
+        delay_s: float = 0.0,
+        to: tuple[WorkerId, ...] | None = None,
+    ) -> None:
+        """Send a part of an exchange to all other peers; or to some, by one that dies in the middle."""
+        for peer in end.link.peers if to is None else to:
             if peer != end.worker:
                 self._deliver(end, end.link.ends[peer], number, part, delay_s)
 

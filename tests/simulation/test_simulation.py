@@ -78,7 +78,8 @@ class DeafMember(Rules):
         candidate, proposal = local.candidate, view.proposal
         if proposal is None or candidate is None or proposal.mode is not Mode.RECOVERY:
             return actions
-        ack = Connected(halted_at=gate.committed if gate.has_state else None)
+        reached = {"halted_at": gate.committed, "gathered": gate.gathered} if gate.has_state else {}
+        ack = Connected(**reached)
         connected = candidate.phase is LinkPhase.CONNECTED and candidate.proposal == ProposalId.of(proposal)
         if connected and local.acked != (candidate.proposal, ack):
             return (Acknowledge(candidate.proposal, ack),)
@@ -105,6 +106,17 @@ class Usurper(Rules):
 
     def tamper(self, errand: Errand) -> Errand:
         return replace(errand, guards={}) if isinstance(errand, WriteDecision) else errand
+
+
+class ForgetsEvaluations(Rules):
+    """Compare survivors by their steps alone, not by what they have gathered since."""
+
+    def decide(self, job: JobId, view: JobView, sight: Sight, settings: LeaderSettings) -> Decision:
+        acks = {
+            w: Connected(halted_at=a.halted_at) if isinstance(a, Connected) else a
+            for w, a in view.acks.items()
+        }
+        return super().decide(job, replace(view, acks=acks), sight, settings)
 
 
 class LenientLeader(Rules):
@@ -250,7 +262,14 @@ def lose_everybody(world: World) -> None:
     world.deeds = [(1.5 * number, deed) for number in range(2, 20) for deed in (scale, kill_most)]
 
 
+def tear_shares(world: World) -> None:
+    """Let workers die when their share of an evaluation has reached one of several others."""
+    world.virtual_workers, world.wanted, world.step_s, world.total_steps = 6, world.devices, 0.1, 300
+    world.torn_shares, world.deeds = 0.1, []
+
+
 HARD_TIMES = (
+    tear_shares,
     lose_everybody,
     cut_at_the_end,
     cut_at_a_stop,
@@ -267,12 +286,13 @@ HARD_TIMES = (
     ("rules", "circumstances", "invariants"),
     [
         (HastyLeader, keep, {"I2", "I4", "hash", "I7"}),
-        (DeafMember, ask_much, {"I2", "I4"}),
+        (DeafMember, ask_much, {"I2", "I3", "I4", "I7"}),
         (HurriedLeaver, crash_newcomers, {"I4"}),
         (UnfencedWorker, keep, {"I5"}),
         (Usurper, see_late, {"I4", "I9"}),
         (ImpatientLeader, ask_much_of_the_patient, {"I4", "I7"}),
         (SeatsTheUnconnected, keep, {"I8"}),
+        (ForgetsEvaluations, tear_shares, {"I3", "I4", "I7"}),
         (LenientLeader, let_hang, {"I7"}),
         (Rules, cut_the_patient, {"I7"}),
         (TakesAnybody, lose_everybody, {"I10"}),

@@ -29,6 +29,27 @@ class Part(NamedTuple):
     """What it was computed from; nothing where that follows from `vranks`."""
 
 
+class Share(NamedTuple):
+    """Be one member's contribution to a gathering between two steps."""
+
+    step: int
+    number: int
+
+
+class Sent(NamedTuple):
+    """Be what a worker is sent that is behind, or new: the state, and how far it is to the next step.
+
+    Attributes:
+        state: the state.
+        gap_over: the newest step before which all evaluations are over.
+        told: gatherings since the last step whose results are sent along.
+    """
+
+    state: State
+    gap_over: int
+    told: int
+
+
 class StepRecord(NamedTuple):
     """Say what a step was that a worker has committed."""
 

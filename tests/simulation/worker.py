@@ -28,12 +28,14 @@ from .control import EXIT_FENCED, Control
 from .fabric import End
 from .loop import Process
 from .storage import JOB, KEYS
-from .toy import MIXTURE, Part, StepRecord
+from .toy import MIXTURE, Part, Sent, Share, StepRecord
 
 if TYPE_CHECKING:
     from .world import World
 
 LOOK_S = 0.05
+GATHERINGS = 2
+"""Results of an evaluation are gathered so often, one after the other."""
 STATE = -1
 """Number of the exchange that moves the state, before those of the steps."""
 
@@ -86,6 +88,11 @@ class Worker:
         self.stance = self.control.stance
         self.state = world.toy.begin(world.initial_digest(worker))
         self.seat: Topology | None = None
+        self.gap_over = -1
+        self.evaluated = 0
+        """Gatherings that the script has asked for since the last step."""
+        self.told = self.passed = 0
+        """Gatherings of which it knows the results, and which of them the script has been given."""
         self.came_to_end = False
         self.hangs = False
 
@@ -110,8 +117,10 @@ class Worker:
     def _live(self) -> Generator[Any, Any, None]:
         yield from self._begin()
         while self.state.step < self.world.total_steps:
+            yield from self._cross_gap()
             yield from self._pass_boundary()
-            if self.state.step < self.world.total_steps:
+            # Who was a step behind may have been sent a state before whose next step all evaluate.
+            if self.state.step < self.world.total_steps and not self._evaluates:
                 yield from self._train()
         yield from self._finish()
 
@@ -168,6 +177,67 @@ class Worker:
     def _note(self, kind: ActivityKind, what: str) -> None:
         self.stance.note(kind, what, self.control.now_s, self.world.silence_s)
 
+    # --- between two steps --------------------------------------------------------------------------
+
+    @property
+    def _evaluates(self) -> bool:
+        step, every = self.state.step, self.world.evaluate_every
+        return step > 0 and every > 0 and step % every == 0 and self.gap_over != step
+
+    def _cross_gap(self) -> Generator[Any, Any, None]:
+        """Evaluate if it is time, as a script does; the counterpart of `worker/gap.py`."""
+        while self._evaluates and self.state.step < self.world.total_steps:
+            step = self.state.step
+            if self.passed < self.told:
+                self.passed += 1
+                arrived = True
+            else:
+                arrived = yield from self._gather()
+            if arrived and self.state.step == step:
+                self.evaluated += 1
+            if self.evaluated == GATHERINGS:
+                self.gap_over = step
+
+    def _gather(self) -> Generator[Any, Any, bool]:
+        """Gather once; false if somebody was lost meanwhile."""
+        seat, end = self.seat, self.stance.running
+        assert seat is not None
+        yield self.world.compute_s() / 2
+        while self.hangs:
+            yield 3600.0
+        others = tuple(m.worker for m in seat.members if m.worker != self.me)
+        if not others:
+            return True
+        assert end is not None
+        share = Share(self.state.step, self.evaluated)
+        number, end.exchanges = end.exchanges, end.exchanges + 1
+        if self._is_torn():
+            self.world.fabric.send(end, number, share, to=others[:1])
+            yield from self._crash()
+        self.world.fabric.send(end, number, share)
+        yield self.world.rng.random() * 0.002
+        begun = self._heed(self.stance.begin_commit())
+        try:
+            if not begun:
+                raise LinkBrokenError("halted")
+            self._note(ActivityKind.EXCHANGES, f"shares of an evaluation after step {self.state.step}")
+            shares = yield from _collect(end, number, others)
+        except LinkBrokenError as error:
+            if begun:
+                self.stance.commit_failed(str(error))
+            yield from self._pass_boundary()
+            return False
+        self.world.checker.shares_fit(self.me, share, shares)
+        self.stance.end_gather(self.control.now_s)
+        self.told += 1
+        self.passed = self.told
+        return True
+
+    def _is_torn(self) -> bool:
+        world = self.world
+        torn = world.torn_shares and world.loop.now_s < world.quiet_at_s
+        return bool(torn) and world.rng.random() < world.torn_shares
+
     # --- a step -------------------------------------------------------------------------------------
 
     def _train(self) -> Generator[Any, Any, None]:
@@ -205,6 +275,7 @@ class Worker:
         vranks = tuple(v for part in in_order for v in range(*part.vranks))
         record = StepRecord(self.state.step, seat.generation, vranks, state.digest)
         self.state = state
+        self.evaluated = self.told = self.passed = 0
         self.stance.end_commit(self.world.step_s, self.control.now_s)
         self.world.checker.committed(self.me, record)
         if seat.members[0].worker == self.me:
@@ -240,7 +311,9 @@ class Worker:
             return
         self._note(ActivityKind.EXCHANGES, f"the state of step {topology.switch_step}")
         if supplies:
-            world.fabric.send(end, STATE, self.state, world.transfer_s * world.rng.random())
+            told = self.told if topology.mode.repairs else 0
+            sent = Sent(self.state, self.gap_over, told)
+            world.fabric.send(end, STATE, sent, world.transfer_s * world.rng.random())
             yield world.transfer_s * world.rng.random()
             if end.broken or any(w in end.lost for w in topology.receivers):
                 raise LinkBrokenError(end.broken or "a receiver closed the connection")
@@ -252,7 +325,13 @@ class Worker:
             yield from self._crash()
         parts = yield from _collect(end, STATE, topology.suppliers)
         world.checker.supplies_agree(self.me, topology, set(parts.values()))
-        self.state = parts[topology.suppliers[0]]
+        self._catch_up(parts[topology.suppliers[0]])
+
+    def _catch_up(self, sent: Sent) -> None:
+        if sent.state.step != self.state.step:
+            self.evaluated = self.passed = 0
+        self.state, self.gap_over, self.told = sent
+        self.passed = min(self.passed, self.told)
 
     # --- the end ------------------------------------------------------------------------------------
 

@@ -98,6 +98,10 @@ class World:
         self.recovery = Recovery.CHECKPOINT if self._disk.random() < 0.1 else Recovery.EXACT
         self.ambushes: list[tuple[Callable[[JobView], bool], Deed]] = []
         self.troubled: dict[WorkerId, float] = {}
+        self.evaluate_every = 5
+        """Steps after which the toy script evaluates, between two steps; 0 = never."""
+        self.torn_shares = 0.0
+        """How probable it is that a worker dies when its share of a gathering has reached one other only."""
         self.resumes = False
         self.lost_claims = 0
         self.ended_s = 0.0

@@ -7,8 +7,8 @@ Rules
 - The control loop offers promises, accepts committed generations and halts. A promise is given only
   for a step that has not begun, and from then on that step does not begin until the proposal is
   committed (`accept`) or gone (`withdraw`). So a planned change needs no guess about timing.
-- Once halted, nothing more is committed in the old generation: `begin_commit` says no. A commit or a
-  switch that is under way is finished first, so the count that a halted worker reports is final.
+- Once halted, nothing more is committed in the old generation: `begin_commit` says no. A commit, a gathering
+  or a switch that is under way is finished first, so the counts that a halted worker reports are final.
 - A worker enters generations in rising order only, and never one that it passed over.
 - A worker without a seat in the generation it has entered stays at the boundary, with its state, until
   it is told to go: until then it can stand in for somebody who is lost in the middle of the switch.
@@ -70,18 +70,21 @@ class StepGate:
     Attributes:
         generation: the generation it has entered; 0 = none.
         committed: number of steps committed; the next step has this number.
+        gathered: gatherings between two steps since the last committed one. Like a step each needs all
+            members, so two of them differ by one step or one gathering at most.
         begun: the newest step that has begun; -1 = none.
         has_state: whether it holds the job's state as of `committed`.
         promise: the promise that binds it, if any.
         pending: a committed generation that it has yet to enter.
         halted: it will commit nothing more in its present generation.
-        busy: a commit or a switch is under way.
+        busy: a commit, a gathering or a switch is under way.
         passed_over: the newest generation that it will not enter, since a link broke before its switch.
         seated: it is a member of its present generation, not one that has left with it.
     """
 
     generation: int = 0
     committed: int = 0
+    gathered: int = 0
     begun: int = -1
     has_state: bool = False
     promise: Promise | None = None
@@ -158,6 +161,12 @@ class StepGate:
         """Record that the step in flight is committed."""
         self.busy = False
         self.committed += 1
+        self.gathered = 0
+
+    def end_gather(self) -> None:
+        """Record that this worker has what all members gave to a gathering; it began like a commit."""
+        self.busy = False
+        self.gathered += 1
 
     def accept(self, topology: Topology) -> None:
         """Take note of a committed generation; the training loop enters it at its switch step."""
@@ -180,6 +189,8 @@ class StepGate:
         self.busy = False
         self.generation = topology.generation
         self.committed = topology.switch_step or 0
+        if topology.mode.repairs:
+            self.gathered = topology.gathered  # who has been through fewer is told what they brought
         self.begun = self.committed - 1
         self.has_state = has_state
         self.seated = seated

@@ -386,21 +386,24 @@ def _withdraw(keys: JobKeys, view: JobView, why: str, puts: Mapping[str, bytes] 
 def _commit_at_once(keys: JobKeys, view: JobView, proposal: Topology) -> Decision:
     """Commit a start or a recovery: who is furthest supplies the state to all others.
 
+    Furthest in steps, and in what was gathered since then: who went on with the result of an evaluation does
+    not come back to it.
+
     If none of them holds it, they make room for others that begin with the newest checkpoint.
     """
     reached = {
-        w: ack.halted_at
+        w: (ack.halted_at, ack.gathered)
         for w, ack in view.acks.items()
         if isinstance(ack, Connected) and ack.halted_at is not None
     }
     if not reached:
         why = "no worker that holds the job's state is left"
         return _send_away(keys, view, list(proposal.peers), why) or NOTHING
-    step = max(reached.values())
-    suppliers = tuple(w for w in proposal.peers if reached.get(w) == step)
+    step, gathered = furthest = max(reached.values())
+    suppliers = tuple(w for w in proposal.peers if reached.get(w) == furthest)
     if proposal.mode.begins:
         suppliers = suppliers[:1]  # they hold the same numbers only once one of them has sent its own
-    return _commit(keys, view, proposal, step, suppliers)
+    return _commit(keys, view, structs.replace(proposal, gathered=gathered), step, suppliers)
 
 
 def _agree_on_step(

@@ -262,7 +262,8 @@ def _acknowledge_link(
     if proposal.mode.repairs and gate.halted:
         if gate.halted_at is not None:
             holds = gate.has_state or proposal.mode is Mode.START
-            yield from _once(local, name, Connected(halted_at=gate.halted_at if holds else None))
+            ack = Connected(halted_at=gate.halted_at, gathered=gate.gathered) if holds else Connected()
+            yield from _once(local, name, ack)
     elif proposal.mode is Mode.START or (proposal.mode is Mode.RESTORE and view.has_restored(local.worker)):
         yield from _once(local, name, Connected(halted_at=gate.committed))
     else:

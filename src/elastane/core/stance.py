@@ -173,6 +173,13 @@ class Stance(Generic[TieT]):
         if self.gate.halted:
             self._wake()
 
+    def end_gather(self, now_s: float) -> None:
+        """Record that a gathering between two steps, which was begun like a commit, is through."""
+        self.gate.end_gather()
+        self.note(ActivityKind.RUNS, "the script between two steps", now_s)
+        if self.gate.halted:
+            self._wake()
+
     def entered(self, topology: Topology) -> None:
         """Record that the training loop holds the state of `topology` and uses its link from now on.
 

@@ -222,6 +222,8 @@ class Connected(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """
 
     halted_at: int | None = None
+    gathered: int = 0
+    """Gatherings (of an evaluation's results) that it has been through since that step, final likewise."""
 
 
 class Promised(msgspec.Struct, frozen=True, kw_only=True, tag=True):

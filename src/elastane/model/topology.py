@@ -69,6 +69,8 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     """The step before which all enter; None while it is not yet chosen."""
     asked: int = 0
     """How often a switch step was asked for; every refusal doubles the time left for the next."""
+    gathered: int = 0
+    """After a failure: gatherings since the step before that the suppliers have been through."""
     suppliers: tuple[WorkerId, ...] = ()
     """Workers that hold the state of the switch step and send a share of it each."""
     reason: str = ""

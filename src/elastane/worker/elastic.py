@@ -22,6 +22,7 @@ from elastane.worker.checkpointing import Checkpointing, CheckpointPlace
 from elastane.worker.control import Control
 from elastane.worker.courier import Courier
 from elastane.worker.digest import compute_digest
+from elastane.worker.gathering import receive_bytes, send_bytes
 from elastane.worker.link import Link
 from elastane.worker.profiling import make_profiling
 from elastane.worker.restoring import load_newest
@@ -152,6 +153,14 @@ class ElasticSession:
         """Tell whether the step in flight may be committed. Raises Left."""
         return self._standing.begin_commit()
 
+    def begin_gather(self) -> bool:
+        """Tell whether a gathering may begin: like a commit it is finished before this worker halts."""
+        return self._standing.begin_commit()
+
+    def end_gather(self) -> None:
+        """Take note that this worker has what all members gave."""
+        self._standing.end_gather()
+
     def check_lease(self) -> None:
         """Raise Left if the lease may have run out."""
         self._control.check_lease()
@@ -277,8 +286,11 @@ class ElasticSession:
         if own in suppliers:
             self._write_ahead(topology, first=own == suppliers[0])
             captured = state.capture()
+            gap = self._training.pack_gap() if topology.mode.repairs and own == suppliers[0] else b""
 
             def send(link: Link) -> None:
+                if gap:
+                    send_bytes(link, receivers, gap)
                 send_state(link, captured, own=own, suppliers=suppliers, receivers=receivers)
 
             courier.submit(send).wait()
@@ -286,10 +298,17 @@ class ElasticSession:
             # A start may have to begin anew with the state of anybody: it must stay whole until then.
             in_place = not had_state and not topology.mode.begins
 
+            told: list[bytes] = []
+
             def receive(link: Link) -> None:
+                # First: if this breaks, the state is still the old one.
+                if topology.mode.repairs:
+                    told.append(receive_bytes(link, suppliers[0]))
                 receive_state(link, state, suppliers=suppliers, in_place=in_place)
 
             courier.submit(receive).wait()
+            for gap in told:
+                self._training.take_gap(gap)
             captured = state.capture()
         self._standing.note_run("entering a generation")
         return captured.tensor_bytes

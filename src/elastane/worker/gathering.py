@@ -1,5 +1,7 @@
 """Collect bytes from all members of a generation; used between steps, never during one."""
 
+from collections.abc import Sequence
+
 import torch
 
 from elastane.worker.courier import Courier
@@ -37,6 +39,23 @@ def gather_bytes(courier: Courier, members: int, payload: bytes) -> list[bytes]:
 
     courier.submit(exchange).wait()
     return [payload if peer == own else bytes(parts[peer].numpy()) for peer in range(members)]
+
+
+def send_bytes(link: Link, peers: Sequence[int], payload: bytes) -> None:
+    """Send bytes, at least one, to some peers. Raises LinkBrokenError."""
+    length = torch.tensor([len(payload)], dtype=torch.int64).view(torch.uint8)
+    content = torch.frombuffer(bytearray(payload), dtype=torch.uint8)
+    link.exchange([(peer, length) for peer in peers], [])
+    link.exchange([(peer, content) for peer in peers], [])
+
+
+def receive_bytes(link: Link, peer: int) -> bytes:
+    """Return what a peer sends by `send_bytes`. Raises LinkBrokenError."""
+    length = torch.empty(_LENGTH_BYTES, dtype=torch.uint8)
+    link.exchange([], [(peer, length)])
+    content = torch.empty(_checked(int(length.view(torch.int64).item())), dtype=torch.uint8)
+    link.exchange([], [(peer, content)])
+    return bytes(content.numpy())
 
 
 def _checked(length: int) -> int:

@@ -79,6 +79,14 @@ class Training(Protocol):
         """Train from now on as `seating` says, from the state as it is now."""
         ...
 
+    def pack_gap(self) -> bytes:
+        """Return what must be told, with the state, of what was gathered since the last step."""
+        ...
+
+    def take_gap(self, packed: bytes) -> None:
+        """Take what another worker's `pack_gap` told; the state is that worker's already."""
+        ...
+
     def warm_up(self) -> str:
         """Run a batch whose results are thrown away; return why it could not be done, or ""."""
         ...
@@ -106,6 +114,14 @@ class Session(Protocol):
 
     def begin_commit(self) -> bool:
         """Tell whether the step in flight may be committed; if not it is dropped and repeated."""
+        ...
+
+    def begin_gather(self) -> bool:
+        """Tell whether a gathering between two steps may begin; if not, pass the boundary first."""
+        ...
+
+    def end_gather(self) -> None:
+        """Take note that this worker has what all members gave to the gathering."""
         ...
 
     def check_lease(self) -> None:
@@ -171,6 +187,13 @@ class SoloSession:
     def begin_commit(self) -> bool:
         """Agree: there is nobody to lose."""
         return True
+
+    def begin_gather(self) -> bool:
+        """Agree: there is nobody to lose."""
+        return True
+
+    def end_gather(self) -> None:
+        """Go on."""
 
     def check_lease(self) -> None:
         """Go on: there is no lease."""

@@ -112,16 +112,16 @@ class Standing:
 
     def note_run(self, what: str) -> None:
         """Remember what the training thread does from now on, by itself."""
-        self.stance.note(ActivityKind.RUNS, what, time.monotonic())
+        self._note(ActivityKind.RUNS, what)
 
     def note_stand(self, what: str) -> None:
         """Remember for what decision the training thread waits."""
-        self.stance.note(ActivityKind.STANDS, what, time.monotonic())
+        self._note(ActivityKind.STANDS, what)
 
     def note_exchange(self, what: str, moved_bytes: int = 0) -> None:
         """Remember for which data of its peers the training thread waits, and how much of it there is."""
         patience_s = SILENCE_S + moved_bytes / SLOWEST_LINK
-        self.stance.note(ActivityKind.EXCHANGES, what, time.monotonic(), patience_s)
+        self._note(ActivityKind.EXCHANGES, what, patience_s)
 
     def begin_commit(self) -> bool:
         """Ask to commit the step in flight; False: drop it, it will be repeated. Raises Left."""
@@ -135,6 +135,11 @@ class Standing:
         """Record that the step in flight is committed."""
         with self.changed:
             self.stance.end_commit(step_time_s, time.monotonic())
+
+    def end_gather(self) -> None:
+        """Record that a gathering between two steps is through; see `Stance.end_gather`."""
+        with self.changed:
+            self.stance.end_gather(time.monotonic())
 
     def link_of(self, topology: Topology) -> Courier | None:
         """Return the courier of a generation that is being entered; None if it has one peer only."""
@@ -174,6 +179,12 @@ class Standing:
             self.stance.keep_link(proposal, courier, why)
 
     # --- inside -------------------------------------------------------------------------------------
+
+    def _note(self, kind: ActivityKind, what: str, patience_s: float = 0.0) -> None:
+        # Under the lock, for the control thread judges what lasts in one turn: it must not see one activity
+        # when it looks how long it has lasted, and publish another.
+        with self.changed:
+            self.stance.note(kind, what, time.monotonic(), patience_s)
 
     def _notify(self) -> None:
         self.changed.notify_all()

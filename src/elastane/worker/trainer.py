@@ -39,7 +39,7 @@ from elastane.worker.drift import (
     is_check_due,
 )
 from elastane.worker.evaluation import compute_eval_shares
-from elastane.worker.gathering import gather_bytes
+from elastane.worker.gap import Gap
 from elastane.worker.reducer import GradientReducer
 from elastane.worker.report import (
     StepReport,
@@ -108,6 +108,7 @@ class Trainer:
         self._step_began_s = time.monotonic()
         self._yielded_epoch: int | None = None
         self._sent: CapturedState | None = None
+        self._gap = Gap(session)
 
     # --- set-up -------------------------------------------------------------------------------------
 
@@ -173,6 +174,16 @@ class Trainer:
         self._reducer.buffers_changed()
         self._reducer.enter(seating.ranges, seating.own, seating.courier)
         self.course.schedule(seating.vranks)
+
+    def pack_gap(self) -> bytes:
+        """Return what was gathered since the last step; see `Gap`."""
+        return self._gap.pack()
+
+    def take_gap(self, packed: bytes) -> None:
+        """Take what was gathered by the worker whose state this is now."""
+        if self._gap.catch_up(packed):
+            # What its script has done since the last step is in this state already: not to be done twice.
+            self._sent = copy_state(self.state.capture())
 
     def warm_up(self) -> str:
         """Run forward, backward and an optimizer step on a batch whose results are thrown away.
@@ -249,26 +260,18 @@ class Trainer:
             return range(batches)
         return compute_eval_shares(batches, len(self._seating.ranges))[self._seating.own]
 
-    def gather(self, payload: bytes, what: str = "the others' share of an evaluation") -> list[bytes] | None:
-        """Collect bytes from all members between two steps; `what` they are is told to those who wait.
+    def gather(self, payload: bytes) -> list[bytes] | None:
+        """Collect bytes from all members between two steps.
 
         Returns:
             All payloads in topology order. None if a member was lost: this worker has entered the generation
             without it, and what was dealt out by the old one must be dealt anew.
         """
-        courier = self.seating.courier
-        if courier is None:
-            return [payload]
-        members = len(self.seating.ranges)
-        self._session.note_exchange(what, len(payload) * members)
-        try:
-            everybody = gather_bytes(courier, members, payload)
-        except LinkBrokenError as error:
-            self._session.abort_commit(str(error))
-            self._session.pass_boundary()
-            return None
-        self._session.note_run("the script between two steps")
-        return everybody
+        told = self._gap.recall()
+        if told is not None:
+            return told
+        self._restore_sent()
+        return self._gap.gather(self.seating, payload)
 
     def fold(self) -> None:
         """Take the virtual worker's gradients: called by the first optimizer's step in the body."""
@@ -320,7 +323,7 @@ class Trainer:
         """
         while not self._epoch_done and (goals := self.course.find_goals(self.seating.vranks)) is not None:
             own = msgspec.msgpack.encode(self.course.look_ahead(goals))
-            everybody = self.gather(own, "how many samples the next shards have")
+            everybody = self._gap.exchange(self.seating, own, "how many samples the next shards have")
             if everybody is not None:
                 found = [msgspec.msgpack.decode(text, type=list[tuple[int, int, bool]]) for text in everybody]
                 self.course.learn([one for finds in found for one in finds])
@@ -373,6 +376,8 @@ class Trainer:
         self.course.advance(samples)
         self._session.end_commit(record, [report.checkpoint for report in reports])
         self._session.note_compute(compute_seconds_per_vrank(reports))
+        self._gap.end()
+        self._sent = None
         self._restart_step()
 
     def _reduce(self) -> list[StepReport] | None:
@@ -424,10 +429,10 @@ class Trainer:
         if len({report.checksum for report in reports}) == 1:
             return
         step = self.state.step
-        everybody = self.gather(msgspec.msgpack.encode(self._checksums()))
+        own = msgspec.msgpack.encode(self._checksums())
+        everybody = self._gap.collect(self.seating, own, "in what the others' states differ")
         if everybody is None:
-            # By now the worker stands elsewhere, so this step must not be applied; and which state is right
-            # nobody can tell.
+            # Which state is right nobody can tell.
             raise DeterminismError(
                 f"before step {step} the states of the members differ, and one was lost before all could say "
                 "in what; start again from a saved state"
@@ -472,9 +477,13 @@ class Trainer:
                 "their batch; to stop early use job.epochs(count, max_steps=...), or break between epochs on "
                 "something that is equal on all workers"
             )
-        if self._sent is not None:
-            self.state.restore(self._sent)
-            self._sent = None
-        elif not self._was_sent_on:
+        if not self._restore_sent() and not self._was_sent_on:
             self.course.begin_epoch()
             self.course.schedule(self.seating.vranks)
+
+    def _restore_sent(self) -> bool:
+        """Put the state in place that another worker has sent from where the script is now, if one has."""
+        sent, self._sent = self._sent, None
+        if sent is not None:
+            self.state.restore(sent)
+        return sent is not None

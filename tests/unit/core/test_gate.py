@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from msgspec import structs
 from protocol_records import topology
 
 from elastane.core.gate import BEGIN, Promise, ProposalId, StepGate, Switch, Wait
@@ -95,6 +96,39 @@ def test_entering_brings_the_count_of_the_switch_step() -> None:
     g = gate(halted=True, pending=target, busy=True, has_state=False)
     g.entered(target)
     assert g == gate(generation=2)
+
+
+def test_gatherings_are_counted_from_the_last_commit_on() -> None:
+    g = gate()
+    for count in (1, 2):
+        assert g.begin_commit()
+        assert g.halted_at is None
+        g.end_gather()
+        assert g == gate(gathered=count)
+    assert g.begin_commit()
+    g.end_commit()
+    assert g == gate(committed=6)
+
+
+def test_a_gathering_under_way_is_finished_before_the_counts_of_a_halted_worker_are_final() -> None:
+    g = gate()
+    assert g.begin_commit()
+    g.halt()
+    assert g.halted_at is None
+    g.end_gather()
+    assert (g.halted_at, g.gathered) == (5, 1)
+    assert not g.begin_commit()
+
+
+def test_who_enters_a_recovery_has_been_through_what_the_furthest_has_gathered() -> None:
+    target = structs.replace(recovery(), gathered=2)
+    g = gate(halted=True, pending=target, busy=True, gathered=1)
+    g.entered(target)
+    assert g == gate(generation=2, gathered=2)
+    change = planned(5, generation=3)
+    g.accept(change)
+    g.entered(change)
+    assert g == gate(generation=3, gathered=2)  # between the same two steps
 
 
 def test_a_worker_that_was_halted_while_it_entered_stays_halted() -> None:

@@ -90,9 +90,9 @@ def described(t: Topology) -> dict[str, object]:
     }
 
 
-def committed(picture: JobView, step: int, *suppliers: WorkerId) -> Decision:
+def committed(picture: JobView, step: int, *suppliers: WorkerId, gathered: int = 0) -> Decision:
     assert picture.proposal is not None
-    done = structs.replace(picture.proposal, switch_step=step, suppliers=suppliers)
+    done = structs.replace(picture.proposal, switch_step=step, gathered=gathered, suppliers=suppliers)
     training = structs.replace(picture.status, phase=JobPhase.TRAINING)
     return Decision(
         puts={KEYS.current: encode(done), KEYS.status: encode(training)},
@@ -343,6 +343,15 @@ def test_in_a_recovery_those_that_are_furthest_supply_the_state() -> None:
         {A: Connected(halted_at=6), B: Connected(halted_at=6), WorkerId("d"): Connected()}, spare=True
     )
     assert decided(spare) == committed(spare, 6, A, B)
+
+
+def test_of_those_at_one_step_who_has_gathered_more_is_further() -> None:
+    ahead, behind = Connected(halted_at=6, gathered=2), Connected(halted_at=6, gathered=1)
+    picture = repairing({A: behind, B: ahead})
+    assert decided(picture) == committed(picture, 6, B, gathered=2)
+    # A step counts for more than all that was gathered before it.
+    picture = repairing({A: Connected(halted_at=7), B: ahead})
+    assert decided(picture) == committed(picture, 7, A)
 
 
 def test_at_the_start_one_supplies_the_state() -> None:

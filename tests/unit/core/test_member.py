@@ -281,7 +281,8 @@ def test_a_promise_is_offered_until_it_is_answered(acked: object, answers: objec
     ("mode", "standing", "ack"),
     [
         (Mode.RECOVERY, gate(halted=True), Connected(halted_at=5)),
-        (Mode.RECOVERY, gate(halted=True, has_state=False), Connected()),
+        (Mode.RECOVERY, gate(halted=True, gathered=2), Connected(halted_at=5, gathered=2)),
+        (Mode.RECOVERY, gate(halted=True, has_state=False, gathered=2), Connected()),
         (Mode.RECOVERY, gate(halted=True, busy=True), None),
         (Mode.RECOVERY, StepGate(), Connected()),
         (Mode.START, StepGate(committed=3), Connected(halted_at=3)),

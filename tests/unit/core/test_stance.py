@@ -114,6 +114,19 @@ def test_a_broken_commit_halts_once_and_tells_the_leader(stance: Stance[Link], b
     assert stance.begin_commit() is False
 
 
+def test_a_gathering_is_through_like_a_commit_and_a_halted_worker_then_says_where_it_stands(
+    stance: Stance[Link], bells: Bells
+) -> None:
+    enter(stance, ONE)
+    assert stance.begin_commit() is True
+    stance.gate.halt()
+    before = bells.woken
+    stance.end_gather(7.0)
+    assert (stance.gate.halted_at, stance.gate.gathered, bells.woken) == (0, 1, before + 1)
+    assert (stance.doing.activity.what, stance.doing.since_s) == ("the script between two steps", 7.0)
+    assert stance.begin_commit() is False
+
+
 def test_a_switch_that_fails_gives_up_the_generation_that_was_to_be_entered(stance: Stance[Link]) -> None:
     enter(stance, ONE)
     stance.carry_out(Connect(TWO), 0.0)

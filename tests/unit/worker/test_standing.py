@@ -1,7 +1,9 @@
 """The lock around a worker's stance: who waits, who is told to go, and what is said of waits."""
 
 import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -89,3 +91,27 @@ def test_failures_name_the_generation_that_cannot_go_on(standing: Standing) -> N
 def test_a_link_for_a_proposal_that_is_gone_is_not_kept(standing: Standing, tmp_path: Path) -> None:
     standing.keep_link(ProposalId(3, 1), None, "")
     assert standing.stance.links == {}
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        lambda standing: standing.note_run("the script"),
+        lambda standing: standing.note_stand("a decision"),
+        lambda standing: standing.note_exchange("gradients", 9),
+    ],
+)
+def test_what_the_training_thread_does_is_noted_under_the_lock(
+    standing: Standing, monkeypatch: pytest.MonkeyPatch, note: Callable[[Standing], None]
+) -> None:
+    """Else the control thread could judge how long one activity lasts, and publish another."""
+    owned: list[bool] = []
+    noting = standing.stance.note
+
+    def spy(*arguments: Any) -> None:
+        owned.append(standing.changed._is_owned())  # type: ignore[attr-defined]
+        noting(*arguments)
+
+    monkeypatch.setattr(standing.stance, "note", spy)
+    note(standing)
+    assert owned == [True]

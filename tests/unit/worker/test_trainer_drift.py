@@ -20,7 +20,7 @@ from elastane.worker.trainer import Trainer
 from elastane.worker.update import Update
 
 SAMPLES = [(torch.full((3,), float(i)), torch.tensor([float(i % 2)])) for i in range(16)]
-GATHERING = "the others' share of an evaluation"
+GATHERING = "in what the others' states differ"
 DEADLINE_S = 30.0
 
 
