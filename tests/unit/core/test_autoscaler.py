@@ -1,5 +1,6 @@
 """The autoscaler's search, step by step, on curves written down by hand."""
 
+import random
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -278,6 +279,22 @@ def test_the_rate_that_a_size_is_held_to_is_the_median_of_its_first_ones() -> No
     outlier_first = [300.0, 340.0, 341.0, 339.0, 340.0]
     assert review([*outlier_first, *[340.0] * 5], search).reason == "settled"
     assert review([*outlier_first, *[320.0] * 3], search).reason.startswith("4 workers now do 320 samples/s")
+
+
+def count_searches(spread: float, seed: int) -> int:
+    """Return how often a job that does not change is searched anew in a day of measurements of 10 s."""
+    generator, search, size, searches = random.Random(seed), Search(), 4, 0
+    for second in range(10, 24 * 3600, 10):
+        rate = 100.0 * min(size, 4) * (1 + generator.gauss(0, spread))
+        decision = decide_size(search, see({size: rate}, size, float(second)), AutoscaleSettings(maximum=8))
+        searches += search.settled is not None and decision.search.settled is None
+        search, size = decision.search, decision.size
+    return searches
+
+
+def test_measurements_that_vary_by_a_hundredth_hardly_ever_cause_a_search() -> None:
+    blind = count_searches(0.0, 0)
+    assert sum(count_searches(0.01, seed) - blind for seed in range(5)) <= 5
 
 
 def test_fewer_workers_than_are_kept_are_not_taken_for_a_slower_job() -> None:
