@@ -137,6 +137,30 @@ def test_workers_take_shards_as_they_come_to_the_end_of_theirs() -> None:
     assert [record.shards for record in run.session.records] == [(2, 2, 0), (1, 2, 1), (1, 2, 1), (0, 0, 4)]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_an_incomplete_last_step_may_be_dropped(known: bool) -> None:
+    data = make(Files(LENGTHS), lengths=LENGTHS if known else None)
+    run = Trained(FixedGlobal(12), ChangingSession({0: 3, 4: 2}), data, tail="drop")
+    assert [record.samples for record in run.session.records] == [12] * (2 * (TOTAL // 12))
+    for epoch in range(2):
+        samples = run.samples_of(epoch)
+        assert len(set(samples)) == len(samples)
+
+
+def test_one_long_shard_is_read_by_all_and_many_short_ones_by_whoever_comes() -> None:
+    for lengths in ([50], [1] * 50, [0] * 30 + [50], [50] + [0] * 30):
+        found, told = (
+            Trained(
+                FixedGlobal(8), ChangingSession({0: 5, 3: 8}, {4: 2}), make(Files(lengths), **known), epochs=1
+            )
+            for known in ({}, {"lengths": lengths})
+        )
+        everything = [(shard, offset) for shard, length in enumerate(lengths) for offset in range(length)]
+        assert sorted(found.samples_of(0)) == everything
+        assert found.seen == told.seen
+        assert [record.samples for record in found.session.records] == [8] * 6 + [2]
+
+
 def test_a_joiner_that_is_sent_the_state_goes_on_where_the_others_are() -> None:
     class Captures(ChangingSession):
         def pass_boundary(self) -> None:
