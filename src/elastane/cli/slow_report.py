@@ -17,7 +17,8 @@ FOUND_BY = {
     "speeds": "measured speeds",
 }
 """What the detectors look at, in few words."""
-SPELLS = (("before", "before"), ("slow", "slow"), ("answered", "answered"), ("afterwards", "afterwards"))
+SPELLS = ("before", "slow", "answered", "afterwards")
+"""Fields of `Pace`, in the order of time."""
 
 
 def render_slow_report(report: SlowReport) -> RenderableType:
@@ -45,7 +46,7 @@ def summarise_slow_report(info: JobInfo, report: SlowReport, order: SlowOrder) -
         "missing_steps": report.missing_steps,
         "trouble": report.trouble,
         "accused": report.accused,
-        "throughput": {name: getattr(report.pace, field) for name, field in SPELLS},
+        "throughput": {spell: getattr(report.pace, spell) for spell in SPELLS},
         "slowed": list(report.slowed),
     }
 
@@ -79,8 +80,8 @@ def _make_row(one: Slowed) -> tuple[str, ...]:
 
 
 def _make_pace(pace: Pace) -> Table:
-    table = _make_table("THROUGHPUT", *(name.upper() for name, _ in SPELLS))
-    rates = [getattr(pace, field) for _, field in SPELLS]
+    table = _make_table("THROUGHPUT", *(spell.upper() for spell in SPELLS))
+    rates = [getattr(pace, spell) for spell in SPELLS]
     table.add_row("samples/s", *("" if rate is None else f"{rate:.4g}" for rate in rates))
     before = pace.before
     if before:
