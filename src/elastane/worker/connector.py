@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable
 
 from elastane.core.gate import ProposalId
-from elastane.model.errors import ElastaneError
 from elastane.model.records import JobKeys
 from elastane.model.topology import Topology
 from elastane.store.open import open_store
@@ -24,7 +23,7 @@ class Connector:
 
     Args:
         context: who this worker is and where the store is.
-        outcome: called from the building thread.
+        outcome: called from the building thread, or at once if there can be none.
     """
 
     def __init__(self, context: WorkerContext, outcome: Outcome) -> None:
@@ -36,9 +35,13 @@ class Connector:
         """Begin to build the link of `topology`; an older attempt is cancelled."""
         self.cancel()
         self._cancelled = threading.Event()
-        threading.Thread(
+        thread = threading.Thread(
             target=self._build, args=(topology, self._cancelled), name="elastane-connect", daemon=True
-        ).start()
+        )
+        try:
+            thread.start()
+        except RuntimeError as error:  # the machine has no further thread: this attempt fails, not the worker
+            self._outcome(ProposalId.of(topology), None, str(error))
 
     def cancel(self) -> None:
         """Give up the attempt under way, if any."""
@@ -51,7 +54,7 @@ class Connector:
             return
         try:
             courier = self._connect(topology, cancelled)
-        except (ElastaneError, RuntimeError, OSError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, all others wait to hear that it failed
             if not cancelled.is_set():
                 self._outcome(proposal, None, str(error) or repr(error))
             return
