@@ -185,6 +185,18 @@ def test_a_joiner_that_is_sent_the_state_goes_on_where_the_others_are() -> None:
     assert joined.seen == {place: parts for place, parts in source.seen.items() if place[1] >= 3}
 
 
+def test_a_rehearsal_changes_nothing_of_what_is_trained_after_it_with_batches_loaded_ahead_or_not() -> None:
+    class Rehearses(ChangingSession):
+        def begin(self, training: Training) -> None:
+            training.warm_up()
+            super().begin(training)
+
+    plain = Trained(FixedGlobal(12), ChangingSession({0: 3}), make(Files(LENGTHS)))
+    for processes in (0, 2):
+        run = Trained(FixedGlobal(12), Rehearses({0: 3}), make(Files(LENGTHS)), num_workers=processes)
+        assert (run.digest, run.seen) == (plain.digest, plain.seen)
+
+
 def test_the_same_shards_and_changes_give_the_same_bits_and_others_do_not() -> None:
     def train(plan: Mapping[int, int]) -> str:
         return Trained(FixedGlobal(12), ChangingSession(plan), make(Files(LENGTHS, noisy=True))).digest
