@@ -173,7 +173,7 @@ def test_a_hundred_changes_leave_processes_threads_descriptors_and_the_store_as_
 ) -> None:
     plan = [2, 1] * 50
     counts = tmp_path / "inventory"
-    size = ("--samples", "24011", "--epochs", "1")
+    size = ("--samples", "72011", "--epochs", "1")  # on a slow machine a join takes many steps
     with nothing_left_behind():
         job = begin_job(tmp_path / "job", *size, "--plan", as_flag(plan), "--inventory", str(counts))
         end_job(job, patience=5)
