@@ -19,7 +19,7 @@ test: $(STAMP)
 	$(BIN)/mypy src demo benchmarks
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n $(WORKERS) -m "not process"
-	$(BIN)/pytest -m process
+	$(BIN)/pytest -n $(WORKERS) --dist loadfile -m process
 
 check: $(STAMP)
 	$(BIN)/ruff format --check .
