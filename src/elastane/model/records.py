@@ -145,8 +145,9 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     lease_s: float = 3.0
     """Silence that counts as a worker's death."""
     orphan_grace_s: float = 60.0
-    step_timeout_s: float = 600.0
     """How long workers train on when nobody looks after them any more."""
+    step_timeout_s: float = 600.0
+    """How long one worker may keep all others waiting."""
     cold: bool = False
     """Start each worker anew, not from a prepared process."""
     autoscale: str = ""
