@@ -7,11 +7,9 @@ from collections.abc import Iterable, Sequence
 from statistics import median, quantiles
 
 import msgspec
-import numpy as np
 
 from elastane.model.cluster import Profile, SpeedPoint
 from elastane.model.profile import AllocationPoint, MeasuredProfile
-from elastane.perf.efficiency import compute_device_efficiency
 
 
 def compute_point(
@@ -55,12 +53,11 @@ def compare_points(points: Iterable[AllocationPoint]) -> tuple[AllocationPoint, 
     by_size = {point.workers: point for point in points}
     if not by_size:
         return ()
-    throughput = np.zeros(max(by_size) + 1)
-    for workers, point in by_size.items():
-        throughput[workers] = point.samples_per_s
-    efficiency = compute_device_efficiency(throughput)
+    # EDL's ef(p), as in `perf.efficiency`; without numpy, which the command line does not wait for.
+    per_worker = {workers: point.samples_per_s / workers for workers, point in by_size.items()}
+    best = max(per_worker.values())
     return tuple(
-        msgspec.structs.replace(by_size[workers], efficiency=float(efficiency[workers]))
+        msgspec.structs.replace(by_size[workers], efficiency=per_worker[workers] / best)
         for workers in sorted(by_size)
     )
 

@@ -204,7 +204,7 @@ def test_a_measurement_is_written_shown_and_drawn(
     out = capsys.readouterr().out
     assert out.startswith("train: 8 virtual workers, on cpu\nWORKERS")
     assert "2 numbers of workers in " in out
-    assert "; written to train.profile.json and train.profile.png" in out
+    assert "; written to train.profile.json and train.profile.png" in " ".join(out.split())
 
 
 def test_a_measurement_as_json_has_the_profile_and_where_it_is(
