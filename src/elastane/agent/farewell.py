@@ -115,5 +115,7 @@ class NodeLeave:
             shift.log("node_leaves", node=node, workers=now, reason=reason)
 
     def is_done(self, shift: Shift, view: JobView) -> bool:
-        """Tell whether the last worker here is gone."""
-        return self._place.node in view.spec.vacating and not shift.node.processes
+        """Tell whether this node was asked to leave, and its last worker is gone."""
+        # An agent that comes back finds the node as the one before it has left it.
+        asked = self.deadline_s is not None
+        return asked and self._place.node in view.spec.vacating and not shift.node.processes

@@ -131,6 +131,8 @@ def test_an_agent_has_left_when_its_last_process_is_gone(desk: Desk, clock: Cloc
     assert not way.is_done(desk.shift, view)
     desk.shift.node = replace(desk.shift.node, processes={})
     assert way.is_done(desk.shift, view)
+    the_next_agent = NodeLeave(desk.place, desk.settings)
+    assert not the_next_agent.is_done(desk.shift, view)
 
 
 def test_a_job_that_has_ended_meanwhile_is_not_asked(desk: Desk, clock: Clock) -> None:
