@@ -41,9 +41,9 @@ ROWS = (
     (straggler.ROW, straggler.measure),
     (transient_devices.ROW, transient_devices.measure),
     (virtual_worker_cost.ROW, virtual_worker_cost.measure),
+    (autoscaler.ROW, autoscaler.measure),
     (timeline.ROW, timeline.measure),
     (store_latency.ROW, store_latency.measure),
-    (autoscaler.ROW, autoscaler.measure),
 )
 PAGE = ROOT / "docs" / "benchmarks.md"
 DRAWN = ("stop, ", "join, ", "SIGKILL to next step", "SIGSTOP to next step")
