@@ -5,6 +5,7 @@ through its standard input what the foreground wants, so no signal can miss it w
 """
 
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -31,6 +32,8 @@ MOST_DEATHS = 5
 SHORT_LIFE_S = 60.0
 """What is soon: an agent that lived longer worked."""
 LOG_NAME = "agent"
+SIGNAL_LOOK_S = 0.1
+"""Longest time from a signal to its handler."""
 
 
 class Supervisor:
@@ -109,7 +112,7 @@ class Supervisor:
             _write_all(process.stdin, msgspec.json.encode(self._order) + b"\n")
             self._listener = _Listener(process.stdin)
             self._tell_stops()
-            said = process.stdout.read()
+            said = _read_patiently(process.stdout)
             code = process.wait()
             self._listener = None  # the next agent is told of all
         return code, said
@@ -137,6 +140,22 @@ class _Listener:
 
     pipe: IO[bytes]
     told: int = 0
+
+
+def _read_patiently(pipe: IO[bytes]) -> bytes:
+    """Read to the end, and never be in one call of the system for long.
+
+    Of two signals that come at once another thread may take both: its part is done then, a blocked call of
+    the main thread goes on as if nothing had been, and Python runs handlers in the main thread only.
+    """
+    said = b""
+    while True:
+        readable, _, _ = select.select([pipe], [], [], SIGNAL_LOOK_S)
+        if readable:
+            block = os.read(pipe.fileno(), 1 << 16)
+            if not block:
+                return said
+            said += block
 
 
 def _write_all(pipe: IO[bytes], words: bytes) -> None:

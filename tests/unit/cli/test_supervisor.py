@@ -1,6 +1,7 @@
 """What an agent's process is told, whenever signals come: its order first, then each request to stop once."""
 
 import io
+import os
 import subprocess
 import sys
 import threading
@@ -46,7 +47,10 @@ class Process:
 
     def __init__(self, happens: Moment, code: int) -> None:
         self.stdin = Pipe(happens)
-        self.stdout = io.BytesIO(msgspec.json.encode(LastWord(status=ENDED)))
+        reading, writing = os.pipe()
+        os.write(writing, msgspec.json.encode(LastWord(status=ENDED)))
+        os.close(writing)
+        self.stdout = os.fdopen(reading, "rb", buffering=0)
         self._happens = happens
         self._code = code
 
@@ -55,6 +59,7 @@ class Process:
 
     def __exit__(self, *_: object) -> None:
         self.stdin.close()
+        self.stdout.close()
 
     def wait(self) -> int:
         self._happens("at the end")
