@@ -27,7 +27,7 @@ class JoinPhase(StrEnum):
     BUILD = "build"
     """Until the script comes to its loop: model, optimizer, data."""
     WARM_UP = "warm_up"
-    """Until the worker says ready: signatures compared, one step rehearsed, or a checkpoint loaded."""
+    """Until the worker says ready: signatures compared, steps rehearsed, or a checkpoint loaded."""
     CONNECT = "connect"
     """Until the link stands in which it joins: the proposal, and the connection with all peers."""
     AGREE = "agree"

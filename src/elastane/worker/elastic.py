@@ -274,6 +274,7 @@ class ElasticSession:
             self._tell_switched(topology, moved_bytes)
 
     def _move_state(self, topology: Topology, courier: Courier | None, *, had_state: bool) -> int:
+        """Send or receive the state, if it is this worker's part; return how many bytes a supplier's has."""
         assert self._training is not None
         peers = list(topology.peers)
         suppliers = [peers.index(w) for w in topology.suppliers]
@@ -283,9 +284,11 @@ class ElasticSession:
             return 0
         state = self._training.state
         self._standing.note_exchange(f"the state of step {topology.switch_step}", estimate_bytes(state))
+        moved_bytes = 0
         if own in suppliers:
             self._write_ahead(topology, first=own == suppliers[0])
             captured = state.capture()
+            moved_bytes = captured.tensor_bytes
             gap = self._training.pack_gap() if topology.mode.repairs and own == suppliers[0] else b""
 
             def send(link: Link) -> None:
@@ -309,9 +312,8 @@ class ElasticSession:
             courier.submit(receive).wait()
             for gap in told:
                 self._training.take_gap(gap)
-            captured = state.capture()
         self._standing.note_run("entering a generation")
-        return captured.tensor_bytes
+        return moved_bytes
 
     def _tell_broken(self, generation: int, why: str) -> None:
         if generation:

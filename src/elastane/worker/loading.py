@@ -29,6 +29,7 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 from elastane.worker.data import FeedSettings, FetchRequest, RequestedBatches
+from elastane.worker.parcel import pack, unpack
 
 RequestSource = Callable[[], FetchRequest | None]
 """Gives the next request; None when there is nothing to fetch, which is answered by None."""
@@ -70,7 +71,8 @@ class RequestPipe:
             return
         settings = self._settings
         if settings.num_workers == 0:
-            self._iterator = iter(self._loader())
+            # What a DataLoader does around one call takes longer than fetching rows of a tensor.
+            self._iterator = iter(self._loader()) if settings.pin_memory else self._answer_here()
             return
         self._owner_pid = os.getpid()
         receiving, self._lifeline = multiprocessing.Pipe(duplex=False)
@@ -90,11 +92,17 @@ class RequestPipe:
             if self._iterator is None:
                 self.close()
 
+    def _answer_here(self) -> Iterator[Any]:
+        batches = RequestedBatches(self._dataset, self._settings.collate_fn)
+        while True:
+            yield batches.__getitems__(self._source())
+
     def _loader(self, **process_settings: Any) -> DataLoader[Any]:
         return DataLoader(
             RequestedBatches(self._dataset, self._settings.collate_fn),  # type: ignore[arg-type]
             batch_sampler=_LiveSampler(self._source),  # type: ignore[arg-type]
-            collate_fn=_unchanged,
+            # Who pins memory must see the tensors.
+            collate_fn=pack if self._settings.num_workers and not self._settings.pin_memory else _unchanged,
             pin_memory=self._settings.pin_memory,
             generator=torch.Generator(),  # else it draws from the generator that training uses
             **process_settings,
@@ -109,7 +117,7 @@ class RequestPipe:
         """
         self.start()
         try:
-            return next(self._iterator)
+            return unpack(next(self._iterator))
         except BaseException:
             # Interrupted half-way (a signal, a dead process), the iterator's accounts are not reliable.
             self.close()

@@ -41,6 +41,7 @@ from elastane.worker.drift import (
 from elastane.worker.evaluation import compute_eval_shares
 from elastane.worker.gap import Gap
 from elastane.worker.reducer import GradientReducer
+from elastane.worker.rehearsal import rehearse
 from elastane.worker.report import (
     StepReport,
     VrankReport,
@@ -186,15 +187,16 @@ class Trainer:
             self._sent = copy_state(self.state.capture())
 
     def warm_up(self) -> str:
-        """Run forward, backward and an optimizer step on a batch whose results are thrown away.
+        """Rehearse steps whose results are thrown away.
 
         Returns:
             Why it could not be done: the model may need more than the batch's first element; "" if it was.
         """
         assert self._update is not None
+        assert self._reducer is not None
         batch = self.course.fetch_rehearsal()
         try:
-            self._update.rehearse(batch)
+            rehearse(self._update, self._reducer, batch)
         except Exception as error:  # noqa: BLE001 - the model is the user's: any error means no warm-up
             return f"{type(error).__name__}: {error}"
         return ""

@@ -136,17 +136,14 @@ class Update:
             for number in optimizers:
                 type(self._scaler).unscale_(self._scaler, self._optimizers[number])
 
-    def rehearse(self, batch: Any) -> None:
-        """Run one forward, backward and optimizer step whose results are thrown away afterwards.
+    def rehearse_body(self, batch: Any) -> None:
+        """Run forward and backward on a batch, by a loss that was given or guessed."""
+        self._rehearsal(self._model, batch).backward()  # type: ignore[no-untyped-call]
 
-        Allocates what the first real step would: optimizer state, workspaces, autograd's threads.
-        """
-        loss = self._rehearsal(self._model, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
+    def rehearse_step(self) -> None:
+        """Step the optimizers on what gradients there are; allocates their state."""
         for step in self._real_steps:
             step()
-        for parameter in self._model.parameters():
-            parameter.grad = None
 
     def _step_optimizer(self, number: int) -> None:
         if self._scaler_steps is None:

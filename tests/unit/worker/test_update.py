@@ -159,9 +159,11 @@ def test_what_cannot_be_split_over_virtual_workers_is_refused() -> None:
 )
 def test_a_rehearsal_guesses_how_the_model_takes_a_batch(batch: object) -> None:
     model, _, _, update, folding = build()
-    update.rehearse(batch)
+    update.rehearse_body(batch)
     assert folding.folds == 0
-    assert model.weight.grad is None
+    assert model.weight.grad.tolist() == [[3.0, 3.0]]
+    update.rehearse_step()
+    assert model.weight.tolist() == [[-2.0, -2.0]]
 
 
 def test_a_rehearsal_uses_the_given_loss() -> None:
@@ -169,7 +171,7 @@ def test_a_rehearsal_uses_the_given_loss() -> None:
     _, _, _, update, _ = build(
         warm_up=lambda model, batch: seen.append(batch) or model(torch.ones(1, 2)).sum()
     )
-    update.rehearse("a batch")
+    update.rehearse_body("a batch")
     assert seen == ["a batch"]
 
 
@@ -179,4 +181,4 @@ def test_a_rehearsal_says_when_a_model_gives_nothing_to_differentiate() -> None:
     update = Update(model, [torch.optim.SGD([parameter], lr=0.1)], [])
     update.attach(Folding())
     with pytest.raises(ValueError, match="requires a gradient"):
-        update.rehearse(torch.ones(1))
+        update.rehearse_body(torch.ones(1))
