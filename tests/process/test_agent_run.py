@@ -171,9 +171,11 @@ def test_a_frozen_worker_is_killed_when_its_lease_must_be_lost_and_replaced(begi
 
 def test_a_worker_frozen_with_the_stores_lock_in_its_hand_stops_nobody_for_long(begin: Begin) -> None:
     freeze = (
-        "import os, signal, sqlite3\nfrom agent_entry import life, WorkerPhase\n"
+        "import os, pathlib, signal, sqlite3, time\nfrom agent_entry import life, WorkerPhase\n"
         "life.become(WorkerPhase.TRAINING)\n"
         "if life.context.worker == 'w1':\n"
+        "    while not (pathlib.Path(life.context.directory) / 'freeze').exists():\n"
+        "        time.sleep(0.01)\n"
         "    path = life.context.store_url.removeprefix('sqlite://')\n"
         "    lock = sqlite3.connect(path, isolation_level=None)\n"
         "    lock.execute('BEGIN IMMEDIATE')\n"
@@ -181,11 +183,16 @@ def test_a_worker_frozen_with_the_stores_lock_in_its_hand_stops_nobody_for_long(
         "    os.kill(os.getpid(), signal.SIGSTOP)\n"
         "life.train()\n"
     )
-    world = begin(freeze, workers=WorkerSettings(lease_ttl_s=0.3))
+    world = begin(freeze, spec=Spec(wanted=2), workers=WorkerSettings(lease_ttl_s=0.3))
+    world.wait_event("training", count=2)
+    Path(world.info.directory, "freeze").touch()
     world.wait_event("locked")
-    request_scale(world.store, world.info.job, 2)
+    # The agent has something to write, so it waits for the lock too: it must not wait as long as the others.
+    os.kill(world.pid("w2"), signal.SIGKILL)
+    with open_store(f"sqlite://{world.home}/store.db", create=False, patience_s=5.0) as store:
+        request_scale(store, world.info.job, 3)
     world.wait_event("worker_exited", worker="w1", signal="SIGKILL")
-    world.wait_event("training", count=3)
+    world.wait_event("training", count=5)
 
 
 def test_a_migrated_worker_is_replaced_on_the_wished_device(begin: Begin) -> None:

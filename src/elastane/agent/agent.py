@@ -90,8 +90,13 @@ class Agent:
             StoreError: the store stayed out of reach; the workers have been ended.
         """
         url = self._place.store_url
+        # Who has frozen with an embedded store's lock in its hand holds up this agent too, which can end it.
+        patience_s = self._settings.lease_ttl_s / 3
         try:
-            with self._signals(), self._insist(lambda: open_store(url, create=False)) as store:
+            with (
+                self._signals(),
+                self._insist(lambda: open_store(url, create=False, patience_s=patience_s)) as store,
+            ):
                 return self._serve(store)
         finally:
             self._launcher.close()
