@@ -20,11 +20,12 @@ from torch.utils.data import Dataset
 
 from elastane.core.duty import WriteDecision
 from elastane.core.stance import Stance
-from elastane.worker import elastic, standing
+from elastane.worker import direct, elastic, reducer, standing
 from elastane.worker.bootstrap import running_control
 from elastane.worker.connector import Connector
 from elastane.worker.errands import Errands
 from elastane.worker.gloo import GlooLink
+from elastane.worker.peer_memory import PeerMemory
 from elastane.worker.trainer import Trainer
 
 NEWCOMER = "newcomer"
@@ -180,13 +181,19 @@ def watch_model(model: nn.Sequential, optimizer: Optimizer) -> None:
     optimizer.register_step_post_hook(lambda *_: reach("updated"))
 
 
-def watch_product(folder: Path) -> None:
-    """Put places into the worker's runtime; called once, before the job object is made."""
+def watch_product(folder: Path, *, small_ones_are_read: bool = False) -> None:
+    """Put places into the worker's runtime; called once, before the job object is made.
+
+    Tensors so small as those of these tests travel as messages, unless they are to be read like large ones.
+    """
     global orders  # noqa: PLW0603 - one per process
     orders = Orders(folder)
     standing.SILENCE_S = 3.0
     _mute_link()
     _surround(GlooLink, "exchange", "exchange", "exchanged")
+    _surround(PeerMemory, "read", "reading", "read")
+    if small_ones_are_read:
+        direct.LARGE_BYTES, reducer.SMALL_BYTES = 1, 0
     _surround(elastic.ElasticSession, "end_commit", "committing", "committed")
     _surround(elastic.ElasticSession, "pass_boundary", "boundary", "begin")
     _surround(elastic.ElasticSession, "_enter", "entering", "entered")

@@ -19,10 +19,11 @@ parser = argparse.ArgumentParser()
 parser.add_argument("--orders", type=Path, required=True, help="folder of the orders, and of `hurry`")
 parser.add_argument("--steps", type=int, required=True)
 parser.add_argument("--width", type=int, default=16)
+parser.add_argument("--read", action="store_true", help="let workers read all tensors from each other")
 options = parser.parse_args()
 control = running_control()
 if control is not None:
-    watch_product(options.orders)
+    watch_product(options.orders, small_ones_are_read=options.read)
     reach("prepare")
 
 

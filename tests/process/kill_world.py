@@ -51,8 +51,15 @@ class KillJob:
 
     @classmethod
     def begin(
-        cls, folder: Path, steps: int, workers: int = 3, lease_s: float = 3.0, step_timeout_s: float = 600.0
+        cls,
+        folder: Path,
+        steps: int,
+        *more: str,
+        workers: int = 3,
+        lease_s: float = 3.0,
+        step_timeout_s: float = 600.0,
     ) -> "KillJob":
+        """Begin it; `more` are further arguments of the script."""
         orders = folder / "orders"
         orders.mkdir(parents=True)
         world = World.begin(
@@ -60,7 +67,7 @@ class KillJob:
             SCRIPT.read_text(),
             Spec(wanted=workers),
             AgentSettings(workers=WorkerSettings(lease_ttl_s=lease_s, step_timeout_s=step_timeout_s)),
-            arguments=("--orders", str(orders), "--steps", str(steps)),
+            arguments=("--orders", str(orders), "--steps", str(steps), *more),
             slots=SLOTS,
             entry=DEFAULT_ENTRY,
             preload=(*WORKER_MODULES, "kill_points"),

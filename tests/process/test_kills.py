@@ -66,6 +66,15 @@ IN_A_RECOVERY = [
     {"other": "forward", "leader": "wrote committed"},
     {"other": "forward", "leader": "seated"},
 ]
+WHILE_READING = [
+    *({role: place} for place in ("reading", "read", "exchanged") for role in ("leader", "other")),
+    {"leader": "reading", "other": "exchanged"},
+    {"leader": "exchanged", "other": "read"},
+    {"other": "forward", NEWCOMER: "reading"},
+    {"other": "forward", NEWCOMER: "read"},
+    {"other": "forward", "main": "exchanged", NEWCOMER: "reading"},
+    {"other": "forward", "main": "supplying"},
+]
 
 
 @pytest.mark.parametrize(
@@ -77,6 +86,19 @@ def test_workers_may_die_at_any_place(tmp_path: Path, orders: list[dict[str, str
     with nothing_left_behind():
         job = KillJob.begin(tmp_path / "job", steps)
         for victims in orders:
+            job.settle()
+            job.order(victims)
+        job.settle()
+        assert job.finish() == expected
+    assert job.exits() == job.ended
+
+
+def test_workers_may_die_while_they_read_each_others_memory(tmp_path: Path) -> None:
+    steps = STEPS_FOR_A_KILL * sum(map(len, WHILE_READING))
+    expected = run_quietly(tmp_path / "alone", steps)
+    with nothing_left_behind():
+        job = KillJob.begin(tmp_path / "job", steps, "--read")
+        for victims in WHILE_READING:
             job.settle()
             job.order(victims)
         job.settle()

@@ -43,6 +43,7 @@ def examine_machine(home: Home) -> tuple[Finding, ...]:
         examine.examine_threads(),
         examine.examine_memory(),
         examine.examine_loopback(),
+        examine.examine_memory_reads(),
         examine.examine_host_name(),
         examine.examine_home(home),
         examine.examine_file_system(home),

@@ -3,12 +3,14 @@
 Every function returns a finding and raises nothing for a machine that is merely unfit: that is the answer.
 """
 
+import ctypes
 import importlib
 import os
 import resource
 import shutil
 import socket
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,6 +27,7 @@ from elastane.model.errors import StoreError
 from elastane.store.base import DeleteKey, Put
 from elastane.store.local_disk import NETWORK_FILE_SYSTEMS, find_file_system, read_mounts
 from elastane.store.open import open_store
+from elastane.worker.peer_memory import allow_reads_by
 
 MIN_PYTHON = (3, 11)
 MIN_TORCH = (2, 6)
@@ -40,6 +43,13 @@ STORE_SAMPLES = 20
 SLOW_STORE_S = 0.02
 """A change of topology takes about ten writes in a row: above this they are felt as 0.2 s."""
 PROBE_PREFIX = "doctor/"
+_READ_MEMORY = """
+import ctypes, sys
+from elastane.worker.peer_memory import PeerMemory
+seen = ctypes.create_string_buffer(16)
+PeerMemory(int(sys.argv[1])).read(int(sys.argv[2]), ctypes.addressof(seen), 16)
+sys.stdout.buffer.write(seen.raw)
+"""
 
 
 class Verdict(StrEnum):
@@ -144,6 +154,22 @@ def examine_loopback() -> Finding:
     if arrived != b"elastane":
         return fail("loopback", f"sent 8 bytes, got {arrived!r}", mend)
     return ok("loopback", f"127.0.0.1 answers (tried port {port})")
+
+
+def examine_memory_reads() -> Finding:
+    """Examine whether workers of this machine may read each other's memory: another process tries ours."""
+    text = ctypes.create_string_buffer(os.urandom(16), 16)
+    allow_reads_by(os.getpid())
+    command = [sys.executable, "-c", _READ_MEMORY, str(os.getpid()), str(ctypes.addressof(text))]
+    tried = subprocess.run(command, capture_output=True, check=False)
+    if tried.stdout == text.raw:
+        return ok("memory reads", "workers of this machine read large tensors from each other's memory")
+    reason = tried.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+    mend = (
+        "jobs run, but large tensors on the CPU go through sockets, at half the speed; in a container allow "
+        "it with --cap-add SYS_PTRACE"
+    )
+    return warn("memory reads", f"not allowed: {reason}", mend)
 
 
 def examine_host_name() -> Finding:

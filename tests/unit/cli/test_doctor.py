@@ -91,6 +91,18 @@ def test_loopback_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
+def test_reading_each_others_memory_is_tried(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert examine.examine_memory_reads().verdict is Verdict.OK
+    code = "raise PermissionError(1, 'Operation not permitted')"
+    monkeypatch.setattr(examine, "_READ_MEMORY", code)
+    finding = examine.examine_memory_reads()
+    assert (finding.verdict, finding.found) == (
+        Verdict.WARN,
+        "not allowed: PermissionError: [Errno 1] Operation not permitted",
+    )
+    assert "jobs run" in finding.mend
+
+
 def test_the_host_name_must_have_an_address(monkeypatch: pytest.MonkeyPatch) -> None:
     def unknown(name: str) -> str:
         raise socket.gaierror(f"{name} is unknown")
@@ -253,6 +265,7 @@ def test_the_whole_machine_is_examined(tmp_path: Path) -> None:
         "threads",
         "memory",
         "loopback",
+        "memory reads",
         "host name",
         "home",
         "file system",

@@ -12,6 +12,7 @@ from elastane.model.errors import LinkBrokenError
 from elastane.store.clock import MonotonicClock
 from elastane.store.memory import MemoryStore, MemoryWorld
 from elastane.worker.courier import Courier
+from elastane.worker.direct import DirectLink, connect_direct
 from elastane.worker.gloo import GlooLink, connect_gloo
 from elastane.worker.rendezvous import Rendezvous
 
@@ -79,6 +80,30 @@ def test_views_are_sent_and_filled_in_place() -> None:
 
     in_threads(work, 2)
     assert blocks[1].tolist() == [0, 0, 0, 0, 0, 0, 0, 3, 4, 0]
+
+
+def test_over_gloo_large_tensors_are_read_where_they_are() -> None:
+    links = connected(3)
+    lengths = (1_200_000, 3, 1_100_000)
+
+    def work(own: int) -> None:
+        link = connect_direct(links[own])
+        assert type(link) is DirectLink
+        others = [peer for peer in range(3) if peer != own]
+        for _ in range(2):
+            sent = [torch.full((length,), float(own)) for length in lengths]
+            received = {peer: [torch.full((length,), -1.0) for length in lengths] for peer in others}
+            link.exchange(
+                [(peer, tensor) for peer in others for tensor in sent],
+                [(peer, tensor) for peer in others for tensor in received[peer]],
+            )
+            for peer in others:
+                assert [(t.min().item(), t.max().item()) for t in received[peer]] == [(peer, peer)] * 3
+        link.close()
+
+    before = used()["descriptors"]
+    in_threads(work, 3)
+    assert used()["descriptors"] <= before
 
 
 def test_a_peer_that_closes_breaks_the_exchange_of_those_who_wait_for_it() -> None:

@@ -41,7 +41,7 @@ def test_an_accelerator_makes_its_context_before_the_script_does(monkeypatch: py
 @pytest.mark.parametrize(
     ("device", "kind", "told"),
     [
-        ("cpu:2", "gloo", (1, 2, "10.0.0.1", CONNECT_TIMEOUT_S)),
+        ("cpu:2", "direct gloo", (1, 2, "10.0.0.1", CONNECT_TIMEOUT_S)),
         ("cuda:1", "nccl", (1, 2, torch.device("cuda:1"))),
     ],
 )
@@ -63,7 +63,8 @@ def test_the_link_fits_the_device_and_its_peers_meet_under_the_prefix_of_the_att
     monkeypatch.setattr(
         network_module, "Courier", lambda link, device: (link, device)
     )  # needs an accelerator
+    monkeypatch.setattr(network_module, "connect_direct", lambda link: link.replace("a ", "a direct "))
     courier = connect_link(store, "link/7/", (1, 2), device, "10.0.0.1", threading.Event())
     assert courier == (f"a {kind} link", torch_device(device))
-    assert made == [(kind, told)]
+    assert made == [(kind.removeprefix("direct "), told)]
     assert [(entry.key, entry.value) for entry in store.range("link/").entries] == [("link/7/1", b"here")]
