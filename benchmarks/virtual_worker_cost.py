@@ -25,10 +25,10 @@ ROW = Row(
     ),
     remarks=(
         "Both sides add as many gradients. What a virtual worker costs beside that is Python: seeding "
-        "three generators, restoring buffers, bookkeeping of batches and gradients, 0.1 ms in a tight "
-        "loop and up to 0.3 ms between the large operations of a transformer, which leave none of it in "
-        "the caches. That is more than 3 % of the small models' batches, which take 1.5 ms (digits) and 9 "
-        "ms (lm). mlp25m gains far more than that by keeping freed memory (see B1)."
+        "three generators, restoring buffers, bookkeeping of batches and gradients, some 0.1 ms of a batch's "
+        "1.5 ms (digits) and 9 ms (lm). It is made up for by batches that come without a DataLoader "
+        "(digits), or from a data-loading process by value instead of through shared memory (lm). mlp25m "
+        "gains far more than that by keeping freed memory (see B1)."
     ),
 )
 

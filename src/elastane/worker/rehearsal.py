@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from elastane.model.topology import VrankRange
-from elastane.worker.reducer import GradientReducer
+from elastane.worker.reducer import SMALL_BYTES, GradientReducer
 from elastane.worker.update import Update
 
 PATIENCE_S = 0.1
@@ -31,21 +31,21 @@ def rehearse(
     Raises:
         Exception: whatever the model raises. The reducer can enter its first generation all the same.
     """
-    began_s = clock()
-    # One virtual worker: where a step takes long, this one is all that is rehearsed.
-    _rehearse_step(update, reducer, batch, virtual_workers=1)
-    rehearsed, ended_s, before_s = 1, clock(), float("inf")
-    while ended_s - began_s < PATIENCE_S and rehearsed < MOST_STEPS:
-        started_s = ended_s
-        _rehearse_step(update, reducer, batch, virtual_workers=2)
-        rehearsed, ended_s = rehearsed + 1, clock()
-        if ended_s - started_s > (1 - GAIN) * before_s:
+    # Adding up is rehearsed where gradients are small: large ones might not fit twice beside a large model.
+    virtual_workers = 2 if reducer.gradient_bytes <= SMALL_BYTES else 1
+    rehearsed, before_s, now_s = 0, float("inf"), clock()
+    give_up_at_s = now_s + PATIENCE_S
+    while now_s < give_up_at_s and rehearsed < MOST_STEPS:
+        began_s = now_s
+        _rehearse_step(update, reducer, batch, virtual_workers)
+        rehearsed, now_s = rehearsed + 1, clock()
+        if now_s - began_s > (1 - GAIN) * before_s:
             break
-        before_s = ended_s - started_s
+        before_s = now_s - began_s
     return rehearsed
 
 
-def _rehearse_step(update: Update, reducer: GradientReducer, batch: Any, *, virtual_workers: int) -> None:
+def _rehearse_step(update: Update, reducer: GradientReducer, batch: Any, virtual_workers: int) -> None:
     try:
         reducer.enter((VrankRange(0, virtual_workers),), 0, None)
         for vrank in range(virtual_workers):
