@@ -28,8 +28,7 @@ ROW = Row(
         "three generators, restoring buffers, bookkeeping of batches and gradients, some 0.1 ms of a batch's "
         "1.5 ms (digits) and 9 ms (lm). On lm it is made up for by batches that come from the data-loading "
         "process by value instead of through shared memory; mlp25m gains far more by keeping freed memory "
-        "(see B1). Where both sides take turns within one process, step by step, the digits' ratio is 0.99; "
-        "why it is larger in processes of their own has not been found out."
+        "(see B1)."
     ),
 )
 

@@ -78,27 +78,22 @@ WHILE_READING = [
 
 
 @pytest.mark.parametrize(
-    "orders", [IN_A_STEP, IN_A_JOIN, IN_A_RECOVERY], ids=["in a step", "in a join", "in a recovery"]
+    ("orders", "more"),
+    [
+        pytest.param(IN_A_STEP, (), id="in a step"),
+        pytest.param(IN_A_JOIN, (), id="in a join"),
+        pytest.param(IN_A_RECOVERY, (), id="in a recovery"),
+        pytest.param(WHILE_READING, ("--read",), id="while they read each other's memory"),
+    ],
 )
-def test_workers_may_die_at_any_place(tmp_path: Path, orders: list[dict[str, str]]) -> None:
+def test_workers_may_die_at_any_place(
+    tmp_path: Path, orders: list[dict[str, str]], more: tuple[str, ...]
+) -> None:
     steps = STEPS_FOR_A_KILL * sum(map(len, orders))
     expected = run_quietly(tmp_path / "alone", steps)
     with nothing_left_behind():
-        job = KillJob.begin(tmp_path / "job", steps)
+        job = KillJob.begin(tmp_path / "job", steps, *more)
         for victims in orders:
-            job.settle()
-            job.order(victims)
-        job.settle()
-        assert job.finish() == expected
-    assert job.exits() == job.ended
-
-
-def test_workers_may_die_while_they_read_each_others_memory(tmp_path: Path) -> None:
-    steps = STEPS_FOR_A_KILL * sum(map(len, WHILE_READING))
-    expected = run_quietly(tmp_path / "alone", steps)
-    with nothing_left_behind():
-        job = KillJob.begin(tmp_path / "job", steps, "--read")
-        for victims in WHILE_READING:
             job.settle()
             job.order(victims)
         job.settle()

@@ -1,4 +1,4 @@
-"""Read the memory of another process of this machine: one copy, where a socket takes three and a protocol.
+"""Read the memory of another process of this machine: one copy, where a socket takes two and a protocol.
 
 Linux allows it among processes of one user that it would let debug each other (process_vm_readv(2)). Whether
 it does, and whether the process is the one that is meant, nobody needs to know beforehand: see `direct`,
@@ -80,7 +80,6 @@ def _find_read() -> Any:
     if function is None or not hasattr(os, "pidfd_open"):
         raise OSError("this system does not let a process read another one's memory")
     function.restype = ctypes.c_ssize_t
-    function.argtypes = (
-        *(ctypes.c_int, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_void_p, ctypes.c_ulong, ctypes.c_ulong),
-    )
+    ranges = (ctypes.c_void_p, ctypes.c_ulong)
+    function.argtypes = (ctypes.c_int, *ranges, *ranges, ctypes.c_ulong)
     return function
